@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raylab.arc.data.batching import Batch
     from raylab.arc.metrics import compute_grid_metrics
-    from raylab.arc.models.autoregressive import AutoregressiveModel
-    from raylab.arc.models.base import GridModel, ParallelModel
+    from raylab.arc.models.base import AutoregressiveModel, GridModel, ParallelModel
     from raylab.core.entrypoint import start
     from raylab.core.errors import ConfigError, RaylabError
     from raylab.core.runs.run import read_run
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AutoregressiveModel": "raylab.arc.models.autoregressive",
+    "AutoregressiveModel": "raylab.arc.models.base",
     "Batch": "raylab.arc.data.batching",
     "ConfigError": "raylab.core.errors",
     "GridModel": "raylab.arc.models.base",

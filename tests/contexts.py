@@ -18,7 +18,7 @@ from raylab.arc.checkpoints import Checkpoint, read_checkpoint
 from raylab.arc.config.models import RecursiveConfig
 from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.batching import Batch
-from raylab.arc.data.sides import load_sides
+from raylab.arc.data.split import load_sides
 from raylab.arc.data.steps import Augmentation, StepPlan
 from raylab.arc.data.tasks import Grid
 from raylab.arc.models.context import D_CONTEXT

@@ -21,8 +21,7 @@ from raylab.arc.config.sections import CurriculumConfig, DataConfig, ObjectiveCo
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.store import group_indices, store_pairs
-from raylab.arc.data.tasks import Grid, Pair
+from raylab.arc.data.tasks import Grid, Pair, group_indices, store_pairs
 from raylab.arc.metrics import group_metrics, sum_by_task
 from raylab.arc.rules import count_rules
 from raylab.core.page.charts import ARC_PALETTE, MUTED, drawing

@@ -105,11 +105,7 @@ def read_checkpoint(location: str | Place) -> Checkpoint:
 
 
 def load_training(file: Place) -> dict[str, Any]:
-    """Reads a whole checkpoint of a run, to continue its training; nothing in it is executed.
-
-    Raises:
-        CheckpointError: The file cannot be read, or its content is not what the run wrote.
-    """
+    """Reads a whole checkpoint, to continue its training, if it is as the run wrote it."""
     content = load_content(file)
     _validate(CONTENT, str(file), content)
     written = content.pop(DIGEST, None)
@@ -194,8 +190,7 @@ def _validate(kind: TypeAdapter[T], uri: str, content: object) -> T:
 def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) -> None:
     """Copies the weights of `checkpoint` into `model`, built from `config`.
 
-    Raises:
-        CheckpointError: The checkpoint is of another model; the message names the differences.
+    Those of another model are a `CheckpointError` that names the differences.
     """
     theirs, ours = checkpoint.model.sizes(), config.sizes()
     differences = [
@@ -212,12 +207,7 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
 
 
 def restore_model(checkpoint: Checkpoint) -> GridModel:
-    """Returns the model of a checkpoint with its weights.
-
-    Raises:
-        CheckpointError: The weights do not fit the model that the checkpoint names, or its model
-            class has not been imported.
-    """
+    """Returns the model of a checkpoint with its weights, if they fit and its class is imported."""
     model = checkpoint.model
     # A file must not choose which code runs.
     if isinstance(model, CustomConfig) and model.target.partition(":")[0] not in sys.modules:

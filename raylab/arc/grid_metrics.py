@@ -193,15 +193,9 @@ def label_of(name: str) -> str:
 
 
 def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Tensor]:
-    """Counts the right cells, rows, columns and grids of predictions.
+    """Returns the numbers of right cells, rows, columns and grids, (B,) int64 by count.
 
-    Args:
-        prediction: (B, H, W) integers.
-        target: (B, H, W) integers, `pad` outside each grid.
-        pad: The value of cells outside a grid.
-
-    Returns:
-        (B,) int64 by count.
+    Predictions and targets are (B, H, W) integers, and targets are `pad` outside each grid.
     """
     valid = target != pad
     correct = valid & (prediction == target)
@@ -214,12 +208,6 @@ def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Ten
     }
     for count, percent in ((Count.TOL_90, 90), (Count.TOL_95, 95), (Count.TOL_99, 99)):
         counts[count] = ((cells > 0) & (100 * correct_cells >= percent * cells)).long()
-    return counts | _count_lines(valid, correct)
-
-
-def _count_lines(valid: Tensor, correct: Tensor) -> dict[Count, Tensor]:
-    """Counts the rows and columns of (B, H, W) grids, and those without a wrong cell."""
-    counts: dict[Count, Tensor] = {}
     for dim, total, right in (
         (2, Count.ROWS, Count.CORRECT_ROWS),
         (1, Count.COLS, Count.CORRECT_COLS),
@@ -233,21 +221,19 @@ def _count_lines(valid: Tensor, correct: Tensor) -> dict[Count, Tensor]:
 def count_changes(
     source: Tensor, target: Tensor, prediction: Tensor, pad: int
 ) -> dict[Count, Tensor]:
-    """Counts the cells that target and prediction change from the source, by (row, column).
+    """Returns the numbers of cells that target and prediction change, (B,) int64 by count.
 
-    A target cell without a source cell counts as changed, whatever colour is predicted. A cell for
-    which nothing is predicted is neither a change nor a copy.
+    They are compared with the source by (row, column). A target cell without a source cell counts
+    as changed, whatever colour is predicted. A cell for which nothing is predicted is neither a
+    change nor a copy. `Count.CELLS` counts the cells of the target.
 
-    Args:
-        source: (B, H', W') integers, `pad` outside each grid.
-        target: (B, H, W), likewise.
-        prediction: (B, H, W), `pad` where nothing is predicted.
-        pad: The value of cells outside a grid.
-
-    Returns:
-        (B,) int64 by count; `Count.CELLS` counts the cells of the target.
+    The integers of source, (B, H', W'), and target, (B, H, W), are `pad` outside each grid, those
+    of the prediction, (B, H, W), where nothing is predicted.
     """
-    aligned = _align(source, target, pad)
+    # Source cells keep their position in the shape of the target.
+    aligned = target.new_full(target.shape, pad)
+    common = source[:, : target.shape[1], : target.shape[2]]
+    aligned[:, : common.shape[1], : common.shape[2]] = common
     valid = target != pad
     absent = aligned == pad
     target_changes = valid & (absent | (target != aligned))
@@ -260,12 +246,3 @@ def count_changes(
         Count.COMMON_CHANGES: (target_changes & predicted_changes).sum((1, 2)),
         Count.COPIES: (predicted & ~predicted_changes).sum((1, 2)),
     }
-
-
-def _align(source: Tensor, like: Tensor, pad: int) -> Tensor:
-    """Crops or pads (B, H', W') `source` to (H, W) of `like`; cells keep their position."""
-    height, width = like.shape[1:]
-    aligned = like.new_full(like.shape, pad)
-    common = source[:, :height, :width]
-    aligned[:, : common.shape[1], : common.shape[2]] = common
-    return aligned

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.models import CustomConfig, ModelConfig
 from raylab.arc.config.sections import DataConfig, TrainingConfig
-from raylab.arc.data.sides import Sides, load_sides
+from raylab.arc.data.split import Sides, load_sides
 from raylab.core.config.base import JobConfig
 from raylab.core.errors import RunError
 from raylab.core.runs.run import Run
@@ -43,7 +43,23 @@ def read_inputs(config: TrainConfig) -> Inputs:
     """
     start = None
     if config.init_from is not None:
-        config, start = _start_from(config, config.init_from)
+        from raylab.arc.checkpoints import load_weights, read_checkpoint
+        from raylab.arc.models import build_model
+        from raylab.arc.trained_models import find_models
+
+        uris = list(find_models([config.init_from], config.storage).values())
+        if len(uris) > 1:
+            raise RunError(
+                f"init_from={config.init_from} has {len(uris)} models: name the run of one of them"
+            )
+        start, own = read_checkpoint(uris[0]), config.model
+        if start.model.architecture == own.architecture:
+            # Sizes that the configuration itself sets stay; it is an error if they differ.
+            sizes = start.model.sizes().items()
+            sizes = {key: value for key, value in sizes if key not in own.model_fields_set}
+            own = type(own).model_validate({**own.model_dump(), **sizes})
+        load_weights(build_model(own), own, start)
+        config = config.model_copy(update={"model": own, "init_from": uris[0]})
     Run.check(config)
     check_classes([config.model], config.training)
     return Inputs(config, load_sides(config.data), start)
@@ -63,24 +79,3 @@ def check_classes(models: Sequence[ModelConfig], training: TrainingConfig) -> No
             from raylab.arc.optimisation import build_optimiser
 
             build_optimiser(try_custom(model), training, fused=False)
-
-
-def _start_from(config: TrainConfig, model: str) -> "tuple[TrainConfig, Checkpoint]":
-    """Returns the configuration with the file and the sizes of a trained model, and the model.
-
-    Sizes that the configuration itself sets stay; it is an error if they differ.
-    """
-    from raylab.arc.checkpoints import load_weights, read_checkpoint
-    from raylab.arc.models import build_model
-    from raylab.arc.trained_models import find_models
-
-    uris = list(find_models([model], config.storage).values())
-    if len(uris) > 1:
-        raise RunError(f"init_from={model} has {len(uris)} models: name the run of one of them")
-    checkpoint, own = read_checkpoint(uris[0]), config.model
-    if checkpoint.model.architecture == own.architecture:
-        sizes = checkpoint.model.sizes().items()
-        sizes = {key: value for key, value in sizes if key not in own.model_fields_set}
-        own = type(own).model_validate({**own.model_dump(), **sizes})
-    load_weights(build_model(own), own, checkpoint)
-    return config.model_copy(update={"model": own, "init_from": uris[0]}), checkpoint

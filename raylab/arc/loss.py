@@ -13,14 +13,10 @@ from raylab.arc.models.base import GridModel, Logits
 
 
 def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the summed cross-entropies of a batch: of its cells, and of the sizes of its grids.
+    """Returns the summed cross-entropies of (B, T) `cells`, and of (B, 2) `sizes` of grids.
 
-    The cross-entropy of a size is the mean of those of height and width.
-
-    Args:
-        prediction: Logits, in any floating-point type.
-        cells: (B, T) int64 colours, `PAD` outside each grid.
-        sizes: (B, 2) int64 height and width.
+    Cells are colours, or `PAD` outside each grid. The cross-entropy of a size is the mean of those
+    of height and width. Logits may be of any floating-point type.
     """
     colours, sides = (logits.flatten(0, 1).float() for logits in prediction)
     return (

@@ -109,16 +109,8 @@ def compute_dense_grid_objective(
 ) -> Tensor:
     """Returns the weighted sum that selects checkpoints, a scalar.
 
-    In [0, 1] for accuracies in [0, 1] and weights that sum to 1. Source: the metrics requirements
-    of the ARC taxonomy reproduction (2025-10-27).
-
-    Args:
-        cell: `cell_accuracy`.
-        tol95: `grid_tol_0p95`.
-        grid: `grid_accuracy`.
-        w_cell: weight of `cell`.
-        w_tol: weight of `tol95`.
-        w_ex: weight of `grid`, the exact grids.
+    It weighs `cell_accuracy`, `grid_tol_0p95` and `grid_accuracy`, and is in [0, 1] if the weights
+    sum to 1. Source: the metrics requirements of the ARC taxonomy reproduction (2025-10-27).
     """
     return torch.as_tensor(w_cell * cell + w_tol * tol95 + w_ex * grid)
 
@@ -167,13 +159,8 @@ def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) 
     error of a mean. The deviations of the dense grid objective are the weighted sums of those of
     its parts.
 
-    Args:
-        counts: (N, counts), one row per grid or task.
-        weights: those of the objective.
-
-    Returns:
-        Standard errors >= 0 by metric: none if N < 2, and none for a metric with a denominator of
-        0, whose value is a convention and not an estimate.
+    `counts` are (N, counts), one row per grid or task. There are no errors if N < 2, and none for a
+    metric with a denominator of 0, whose value is a convention and not an estimate.
     """
     rows = len(counts)
     if rows < 2:
@@ -198,11 +185,8 @@ def task_intervals(
 
     It is Clopper's and Pearson's for as many independent draws as have the standard error over
     tasks, fewer for few tasks (Korn and Graubard, *Survey Methodology* 24, 1998). Where that error
-    is 0, there are as many draws as tasks.
-
-    Args:
-        counts: (tasks, counts); with a single task there is no interval.
-        weights: those of the objective; one that exceeds 1 has no interval.
+    is 0, there are as many draws as tasks. With a single task of the (tasks, counts) `counts` there
+    is no interval, nor of an objective that exceeds 1.
     """
     own = counts[counts[:, Count.GRIDS] > 0]
     values = as_floats(metric_values(own.sum(0), weights))
@@ -232,14 +216,13 @@ def grid_counts(
 ) -> Tensor:
     """Returns the counts of B grids, (B, counts) int64 in the order of `Count`.
 
+    The first three arguments are those of `count_changes`, with `PAD`. `free_running` predictions
+    are answers, exact only in the right size.
+
     Args:
-        source: (B, H', W') integers, `PAD` outside each grid.
-        target: (B, H, W), likewise.
-        prediction: (B, H, W); `PAD` where nothing is predicted.
         solved: (B,) bool, True where free-running decoding gave the exact grid.
         shape_correct: (B,) bool, True where height and width of the answer are both right.
         shape_by_rule: (B,) bool, True where the size rule gave them.
-        free_running: True if the predictions are answers, exact only in the right size.
     """
     counts = count_grids(prediction, target, PAD)
     if free_running:
@@ -254,12 +237,9 @@ def grid_counts(
 
 
 def sum_by_task(counts: Tensor, tasks: NDArray[np.int64], size: int) -> Tensor:
-    """Returns the (tasks, counts) sums of (pairs, counts) counts over the pairs of each task.
+    """Returns the (size, counts) sums of (pairs, counts) counts over the pairs of each task.
 
-    Args:
-        counts: (pairs, counts) integers, at least one pair.
-        tasks: (pairs,) task of each pair, as a number from 0.
-        size: number of tasks.
+    The (pairs,) `tasks` are numbers of tasks from 0 to `size` - 1; there is at least one pair.
     """
     sums = counts.new_zeros(size, len(Count))
     return sums.index_add_(0, torch.tensor(tasks), counts)
@@ -290,15 +270,10 @@ def group_metrics(
     group_of_task: Tensor,
     weights: Mapping[str, float] | None = None,
 ) -> dict[str, GroupMetrics]:
-    """Returns every metric of each group that has a grid, with `compositional_gap`.
+    """Returns every metric of each group that has a grid, from (tasks, counts) counts.
 
-    The gap is cell accuracy minus grid accuracy.
-
-    Args:
-        counts: (tasks, counts).
-        groups: names of the groups.
-        group_of_task: (tasks,) int64 position of each task's group.
-        weights: those of the objective.
+    Among them is `compositional_gap`, cell accuracy minus grid accuracy. The (tasks,) int64
+    `group_of_task` is the position of each task's group.
     """
     table: dict[str, GroupMetrics] = {}
     for position, group in enumerate(groups):

@@ -1,8 +1,6 @@
 """The one LightningModule of all models."""
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from raylab.arc.checkpoints import (
-    Checkpoint,
-    ModelOrigin,
-    checkpoint_path,
-    load_weights,
-    misfit,
-)
+from raylab.arc.checkpoints import Checkpoint, ModelOrigin, checkpoint_path, load_weights, misfit
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import Precision
 from raylab.arc.data.batching import (
@@ -28,7 +20,7 @@ from raylab.arc.data.batching import (
     demonstration_table,
     swap_demonstrations,
 )
-from raylab.arc.data.sides import Sides
+from raylab.arc.data.split import Sides
 from raylab.arc.data.steps import TrainingStep
 from raylab.arc.grid_metrics import DEMONSTRATION_GAIN, LOSS
 from raylab.arc.loss import MeanLoss, step_loss
@@ -36,7 +28,7 @@ from raylab.arc.metrics import GridMetrics
 from raylab.arc.models import build_model
 from raylab.arc.optimisation import build_optimiser, build_schedule
 from raylab.arc.records import GroupMetrics
-from raylab.arc.scoring.batch import count_batch
+from raylab.arc.scoring.evaluation import count_batch
 from raylab.arc.time_limit import Course
 from raylab.core.errors import CheckpointError, NonFiniteLossError
 
@@ -93,16 +85,14 @@ class ArcModule(pl.LightningModule):
         """The losses with the demonstrations of other tasks."""
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
-        self._unchecked: list[tuple[Tensor, Callable[[float], str]]] = []
-        """The losses since the last check, each with a function that describes it in an error."""
+        self._unchecked: list[tuple[Tensor, int, float, Tensor]] = []
+        """The losses since the last check, each with its step, learning rate and tasks."""
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the current step."""
         return float(self.trainer.optimizers[0].param_groups[0]["lr"])
 
     def configure_optimizers(self) -> Any:
-        """Returns the optimiser and its schedule."""
         config = self.training_config
         # Fused Adam unscales float16 gradients itself, but only after clipping, which needs them
         # unscaled.
@@ -134,8 +124,7 @@ class ArcModule(pl.LightningModule):
         """Returns `step_loss`; its mean over an epoch, `train_loss`, is exact per cell and grid."""
         loss = step_loss(self.model, step, self.training_config.shape_loss_weight)
         tasks = torch.cat([batch.tasks for batch in step.batches])
-        describe = partial(self._diagnose, self.global_step, self.learning_rate, tasks)
-        self._unchecked.append((loss.detach(), describe))
+        self._unchecked.append((loss.detach(), self.global_step, self.learning_rate, tasks))
         if len(self._unchecked) == LOSS_CHECK_STEPS:
             self._check_losses()
         self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=1, sync_dist=True)
@@ -146,7 +135,6 @@ class ArcModule(pl.LightningModule):
         self._check_losses()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Counts one batch."""
         self.metrics.update(count_batch(self.model, batch, self.losses), batch.tasks)
         if self.swapped_pairs:
             pairs = batch.pairs.cpu().numpy()
@@ -156,7 +144,6 @@ class ArcModule(pl.LightningModule):
             self.misled_losses.update(logits, batch.target.cells, batch.target.sizes)
 
     def on_validation_epoch_end(self) -> None:
-        """Logs every metric of the epoch, over all workers."""
         values = self.metrics.compute()
         values[LOSS] = self.losses.compute()
         if not values[LOSS].isfinite():
@@ -173,7 +160,6 @@ class ArcModule(pl.LightningModule):
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the configuration of the model and its origin."""
         checkpoint["raylab"] = self.origin.model_dump(mode="json")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -198,25 +184,21 @@ class ArcModule(pl.LightningModule):
     def _check_losses(self) -> None:
         """Checks the losses since the last check, because a check at every step stalls a GPU."""
         steps, self._unchecked = self._unchecked, []
-        losses = torch.stack([loss for loss, _ in steps]).tolist() if steps else []
-        described = zip(losses, steps, strict=True)
-        messages = [
-            next(
-                (describe(loss) for loss, (_, describe) in described if not math.isfinite(loss)),
-                None,
-            )
-        ]
+        losses = torch.stack([loss for loss, *_ in steps]).tolist() if steps else []
+        messages: list[str | None] = [None]
+        for loss, (_, step, rate, tasks) in zip(losses, steps, strict=True):
+            if not math.isfinite(loss):
+                ids = sorted({self.task_ids[task] for task in tasks.tolist()})
+                messages = [
+                    f"loss is {loss} at step {step} (epoch {self.current_epoch}) with learning "
+                    f"rate {rate:.3g}, on tasks {', '.join(ids)}: lower training.lr or "
+                    "training.gradient_clip, set training.precision=32-true, or look at these tasks"
+                ]
+                break
         if dist.is_available() and dist.is_initialized():
-            own, messages = messages[0], [None] * dist.get_world_size()
+            own = messages[0]
+            messages = [None] * dist.get_world_size()
             dist.all_gather_object(messages, own)
         # All workers raise it, so that none waits for the others.
         for message in filter(None, messages):
             raise NonFiniteLossError(message)
-
-    def _diagnose(self, step: int, rate: float, tasks: Tensor, loss: float) -> str:
-        ids = sorted({self.task_ids[task] for task in tasks.tolist()})
-        return (
-            f"loss is {loss} at step {step} (epoch {self.current_epoch}) with learning rate "
-            f"{rate:.3g}, on tasks {', '.join(ids)}: lower training.lr or "
-            "training.gradient_clip, set training.precision=32-true, or look at these tasks"
-        )

@@ -78,7 +78,6 @@ class MuonInFloat(Muon):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Updates all weights that have a gradient, as `Muon` does."""
         group = self.param_groups[0]
         weights = [weight for weight in group["params"] if weight.grad is not None]
         if any(weight.is_cuda for weight in weights):
@@ -123,7 +122,6 @@ class MuonAndAdamW(Optimizer):
         self._share()
 
     def step(self, closure: Any = None) -> Any:
-        """Updates all weights; returns the loss of `closure`, which computes the gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

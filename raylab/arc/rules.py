@@ -19,20 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raylab.arc.data.batching import (
-    Batch,
-    BatchPlan,
-    Draw,
-    Grids,
-    build_batch,
-    demonstration_table,
-)
-from raylab.arc.data.store import Indices, PairStore, store_pairs
-from raylab.arc.data.tasks import PAD, Grid, Task
+from raylab.arc.data.batching import Batch, BatchPlan, Draw, Grids, build_batch, demonstration_table
+from raylab.arc.data.tasks import PAD, Grid, Indices, PairStore, Task, store_pairs
 from raylab.arc.grid_metrics import COPY_ELSE_PREVIOUS, COPY_SOURCE, PREVIOUS_CELL, RULES, Count
 from raylab.arc.metrics import as_floats, grid_counts, sum_by_task, task_metrics
-from raylab.arc.models.base import canvas, exact_matches, inside, overlay
-from raylab.arc.models.size_rule import demonstrated_sizes
+from raylab.arc.models.base import canvas, demonstrated_sizes, exact_matches, inside, overlay
 
 BATCH_SIZE = 256
 DEMONSTRATIONS = 2

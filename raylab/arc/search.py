@@ -10,10 +10,9 @@ import optuna
 from optuna.trial import TrialState
 
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
-from raylab.arc.config.search import Domain, Search, SearchSpace, nest
+from raylab.arc.config.search import Search, SearchSpace, nest
 from raylab.arc.grid_metrics import mode_of
 from raylab.arc.sweep import ARCHITECTURE, Drawn
-from raylab.core.config.base import Scalar
 
 REDRAWS = 10
 """Draws of the sampler for a trial, after which any remaining configuration is taken."""
@@ -45,7 +44,13 @@ class Draws:
             architecture = trial.suggest_categorical(ARCHITECTURE, list(self._space.model))
             drawn: Drawn = {ARCHITECTURE: architecture}
             for key, domain in self._space.domains(architecture).items():
-                drawn[key] = _suggest(trial, key, domain)
+                if domain.integer is not None:
+                    drawn[key] = trial.suggest_int(key, *domain.integer)
+                elif domain.values is not None:
+                    drawn[key] = trial.suggest_categorical(key, domain.values)
+                else:
+                    log = domain.log_uniform is not None
+                    drawn[key] = trial.suggest_float(key, *domain.bounds, log=log)
             if (key := json.dumps(drawn)) not in self._drawn:
                 self._drawn.add(key)
                 self._trials[name] = trial
@@ -143,14 +148,6 @@ def _values(config: TuneConfig, key: str) -> Sequence[Any]:
     """Returns all values that a trial may have of a discrete `training` key."""
     domain = config.space.training.get(key)
     return [getattr(config.training, key)] if domain is None else domain.values or ()
-
-
-def _suggest(trial: optuna.Trial, name: str, domain: Domain) -> Scalar:
-    if domain.integer is not None:
-        return trial.suggest_int(name, *domain.integer)
-    if domain.values is not None:
-        return trial.suggest_categorical(name, domain.values)
-    return trial.suggest_float(name, *domain.bounds, log=domain.log_uniform is not None)
 
 
 def _below(drawn: Drawn, section: str) -> dict[str, Any]:

@@ -163,10 +163,20 @@ def rank_trials(
                 parameters=metrics.parameters,
                 checkpoint=str(own / best.checkpoint),
             )
+        drawn = None
+        if record:
+            recorded = flatten(TrainConfig.model_validate(record.config).model_dump(mode="json"))
+            architecture = recorded["model.architecture"]
+            drawn = {ARCHITECTURE: architecture}
+            for key in config.space.model[architecture]:
+                drawn[f"{architecture}.{key}"] = recorded[f"model.{key}"]
+            for key in (f"training.{name}" for name in config.space.training):
+                drawn[key] = recorded[key]
+            drawn = config.space.drop_constants(drawn)
         trials.append(
             Trial(
                 trial=own.name,
-                drawn=record and _read_drawn(config.space, record),
+                drawn=drawn,
                 trained=result,
                 failure=failure and failure.message,
             )
@@ -179,26 +189,3 @@ def rank_trials(
     # All trials validate on the same tasks.
     rules = next((metrics.rules for metrics in trained.values()), {})
     return SweepMetrics(trials=tuple(sorted(trials, key=rank)), rules=rules), trained
-
-
-def sweep_figures(metrics: SweepMetrics, monitor: str) -> dict[str, float]:
-    """Returns the number of trials and the main figures of the best one, by name."""
-    best = metrics.trials[0].trained if metrics.trials else None
-    figures = {"trials": float(len(metrics.trials))}
-    if best is not None:
-        figures[monitor] = best.score
-    if metrics.test is not None:
-        figures |= {f"test_{name}": value for name, value in metrics.test.metrics.items()}
-    return figures
-
-
-def _read_drawn(space: SearchSpace, record: RunRecord) -> Drawn:
-    """Returns the searched values of a trial, as recorded in its configuration."""
-    config = flatten(TrainConfig.model_validate(record.config).model_dump(mode="json"))
-    architecture = config["model.architecture"]
-    drawn = {
-        ARCHITECTURE: architecture,
-        **{f"{architecture}.{key}": config[f"model.{key}"] for key in space.model[architecture]},
-        **{key: config[key] for key in (f"training.{name}" for name in space.training)},
-    }
-    return space.drop_constants(drawn)

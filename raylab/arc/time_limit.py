@@ -54,12 +54,10 @@ class TimeLimit(pl.Callback):
         self._next_look = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the plan, the seconds used and those of a validation."""
         used = perf_counter() - self._start
         return {"course": [*self._course], "used": used, "validation": self._validation}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores the state of a checkpoint."""
         self._course = Course(*state_dict["course"])
         self._used, self._validation = state_dict["used"], state_dict["validation"]
 
@@ -82,7 +80,6 @@ class TimeLimit(pl.Callback):
         self._follow(trainer, pl_module, pl_module.course)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Starts the clock of the validation."""
         self._validation_start = perf_counter()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -134,12 +131,8 @@ def affordable_steps(
 ) -> int:
     """Returns the number of further steps that fit in `seconds`, with their validations.
 
-    Args:
-        seconds: Time left.
-        batches: Steps of the current epoch that are done.
-        epoch_steps: Steps of an epoch.
-        pace: Seconds of a step.
-        validation: Seconds of a validation, which follows each epoch and the last step.
+    `batches` of the `epoch_steps` of the current epoch are done. A step takes `pace` seconds, and
+    each epoch and the last step are followed by a validation of `validation` seconds.
     """
     seconds += batches * pace
     epochs, rest = divmod(seconds, epoch_steps * pace + validation)

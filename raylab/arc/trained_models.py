@@ -19,12 +19,9 @@ UNSAFE_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
 def find_models(names: Sequence[str], storage: str) -> dict[str, str]:
     """Returns the checkpoint file of every model, by its name in a score tree.
 
-    A model has the name of its run; in a pipeline or a sweep that of the run and its own.
-
-    Args:
-        names: Checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
-            its trials with a checkpoint), each a URI, a name under `storage` or a path.
-        storage: The directory of runs.
+    The `names` are checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune`
+    (all its trials with a checkpoint), each a URI, a name under `storage` or a path. A model has
+    the name of its run; in a pipeline or a sweep that of the run and its own.
 
     Raises:
         RunError: There is no such run or file, it holds no trained model, or two models have the

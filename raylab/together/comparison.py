@@ -12,8 +12,14 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from raylab.arc.grid_metrics import RuleMetrics, label_of
-from raylab.arc.pages.curves import MONITOR, curves
-from raylab.arc.pages.models import find_leader, rule_label, score_table, training_table
+from raylab.arc.pages.models import (
+    MONITOR,
+    curves,
+    find_leader,
+    rule_label,
+    score_table,
+    training_table,
+)
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.benchmark.figures.record import Quality

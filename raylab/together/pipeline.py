@@ -8,12 +8,19 @@ from typing import Any, TypeVar
 
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
-from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.split import Sides
 from raylab.arc.evaluation.scores import score_plan
 from raylab.arc.on_ray.train import fit
 from raylab.arc.pages.models import Models, accuracy_phrase, rule_label, summary_table
-from raylab.arc.pages.pictures import SHOWN_MODELS, picture_blocks
+from raylab.arc.pages.pictures import (
+    SHOWN_MODELS,
+    choose_pictures,
+    contrast,
+    keep_one_question,
+    picture_attempts,
+    picture_blocks,
+)
 from raylab.arc.pages.training import (
     list_caveats,
     summarize_models,
@@ -22,12 +29,6 @@ from raylab.arc.pages.training import (
     tuning_sections,
 )
 from raylab.arc.prize.answering import Exam, solve
-from raylab.arc.prize.pictures import (
-    choose_pictures,
-    contrast,
-    keep_one_question,
-    picture_attempts,
-)
 from raylab.arc.records import (
     Example,
     Examples,

@@ -19,8 +19,7 @@ from raylab.arc.config.models import (
 )
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
 from raylab.arc.data.content import fingerprint_tasks
-from raylab.arc.data.store import Indices, PairStore
-from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
+from raylab.arc.data.tasks import MAX_SIDE, Grid, Indices, Pair, PairStore, Task
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
 

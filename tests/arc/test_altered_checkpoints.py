@@ -14,7 +14,7 @@ from raylab.arc.checkpoints import ModelOrigin, digest, read_checkpoint, restore
 from raylab.arc.config.models import DecoderOnlyConfig
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.models import build_model
-from raylab.arc.training.experiment import CheckpointFiles
+from raylab.arc.training.loop import CheckpointFiles
 from raylab.core.errors import CheckpointError
 from tests.arc.conftest import SMALL_MODELS
 from tests.fuzzing import try_altered

@@ -7,11 +7,9 @@ from numpy.typing import NDArray
 
 from raylab.arc.config.models import ModelConfig
 from raylab.arc.data.batching import Batch, Grids, pad_grids
-from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import PAD, Grid, Pair, Task
-from raylab.arc.models.autoregressive import AutoregressiveModel
-from raylab.arc.models.base import GridModel, exact_matches
-from raylab.arc.scoring.batch import predict
+from raylab.arc.data.tasks import PAD, Grid, Pair, PairStore, Task, store_pairs
+from raylab.arc.models.base import AutoregressiveModel, GridModel, exact_matches
+from raylab.arc.scoring.evaluation import predict
 from tests.arc.conftest import batch_of, limit_sides, make_tasks, size_head, small_model
 
 QUERIES = [0, 7, 13, 21, 24, 36]

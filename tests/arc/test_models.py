@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from raylab.arc.config.models import ALL_MODELS, ModelConfig
 from raylab.arc.data.batching import Batch, Grids
-from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
+from raylab.arc.data.tasks import COLOURS, PAD, Pair, PairStore, Task, store_pairs
 from raylab.arc.loss import loss_sums
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel, Logits

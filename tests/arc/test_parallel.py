@@ -18,15 +18,14 @@ from raylab.arc.config.models import CustomConfig
 from raylab.arc.config.sections import DataConfig, ScoringConfig, TrainingConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.content import Seen, TaskSet
-from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD, PairStore, store_pairs
 from raylab.arc.inputs import check_classes, read_inputs
 from raylab.arc.metrics import grid_counts, metric_values
 from raylab.arc.models import build_model
 from raylab.arc.models.base import ParallelModel, exact_matches
 from raylab.arc.models.custom import model_class, try_custom
 from raylab.arc.records import TrainingMetrics
-from raylab.arc.scoring.batch import predict
+from raylab.arc.scoring.evaluation import predict
 from raylab.arc.search import Draws, trial_config
 from raylab.arc.sweep import best_yaml
 from raylab.arc.training.local import train

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import PAD, Pair, Task
+from raylab.arc.data.tasks import PAD, Pair, PairStore, Task, store_pairs
 from raylab.arc.metrics import Count
 from raylab.arc.rules import count_rules, forced_answers, free_answers, rule_metrics
 from raylab.arc.scoring.evaluation import score_rules

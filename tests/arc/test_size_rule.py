@@ -11,11 +11,10 @@ from raylab.arc.config.models import ModelConfig
 from raylab.arc.config.sections import DataConfig, Subset
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import Grid, Pair, Task
+from raylab.arc.data.tasks import Grid, Pair, Task, store_pairs
 from raylab.arc.metrics import Count
-from raylab.arc.models.size_rule import demonstrated_sizes
-from raylab.arc.scoring.batch import count_batch
+from raylab.arc.models.base import demonstrated_sizes
+from raylab.arc.scoring.evaluation import count_batch
 from tests.arc.conftest import SMALL_MODELS, batch_of, limit_sides, small_model
 
 Size = tuple[int, int]

@@ -11,7 +11,7 @@ import yaml
 
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
-from raylab.arc.data.sides import load_sides
+from raylab.arc.data.split import load_sides
 from raylab.arc.training import local
 from raylab.core.runs.run import Run
 from tests.log_lines import id_in, lines_of

@@ -4,11 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, cast
 
-from pydantic import (
-    Field,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, PositiveInt, model_validator
 
 from raylab.arc.config.models import ChampionConfig, ModelConfig
 from raylab.arc.config.search import Search, SearchSpace
@@ -108,7 +104,6 @@ class TuneConfig(JobConfig):
 
     @property
     def trial_count(self) -> int:
-        """The number of trials."""
         size = self.space.size
         by_default = size if size and self.search is Search.GRID else DEFAULT_TRIALS
         return min(self.trials or by_default, size or sys.maxsize)

@@ -7,13 +7,7 @@ in `raylab/arc/models/` that names that class. `custom` is any class outside ray
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from raylab.core.config.base import OneOf, Probability, Scalar, Strict, Text
 
@@ -214,6 +208,5 @@ def _architecture_as_model(value: object) -> object:
 
 
 Models = Annotated[
-    tuple[Annotated[ModelConfig, BeforeValidator(_architecture_as_model)], ...],
-    Field(min_length=1),
+    tuple[Annotated[ModelConfig, BeforeValidator(_architecture_as_model)], ...], Field(min_length=1)
 ]

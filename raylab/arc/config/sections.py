@@ -4,13 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from raylab.arc.config.models import AnyModelConfig, CustomConfig, ModelTarget
 from raylab.arc.grid_metrics import ATTEMPTS, MONITORED, OBJECTIVE, SCORED, VALIDATION

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from raylab.arc.data.store import Indices, PairStore
-from raylab.arc.data.tasks import PAD, Grid
+from raylab.arc.data.tasks import PAD, Grid, Indices, PairStore
 from raylab.core.errors import ConfigError
 
 MISSING = -1
@@ -46,7 +45,6 @@ class Grids(NamedTuple):
         return images[:, :-1].view(len(values), height, width)
 
     def arrays(self) -> Iterator[Grid]:
-        """Yields each grid."""
         cells = self.cells.cpu().numpy().astype(np.uint8)
         for row, (height, width) in zip(cells, self.sizes.tolist(), strict=True):
             yield row[: height * width].reshape(height, width)
@@ -235,16 +233,6 @@ def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
     return runs
 
 
-def batches_of_mean_size(lengths: Indices, batch_size: float) -> list[slice]:
-    """Cuts (N, 2) sorted `lengths` under the token budget that gives about N / batch_size runs."""
-    budget = batch_size * float(lengths.sum(axis=1).mean())
-    runs = cut_batches(lengths, budget)
-    for _ in range(BUDGET_CORRECTIONS):
-        budget *= len(runs) * batch_size / len(lengths)
-        runs = cut_batches(lengths, budget)
-    return runs
-
-
 def even_out(runs: Sequence[slice], count: int, samples: int) -> list[slice]:
     """Splits the largest runs to a multiple of `count`; joins the smallest if samples are few."""
     runs = list(runs)
@@ -273,7 +261,13 @@ def plan_runs(
     # An output that is missing counts as a cell, which is what padding it takes.
     quanta = -(-store.lengths[pairs].clip(min=1) // LENGTH_QUANTUM)
     order = np.lexsort((quanta[:, 1], quanta[:, 0]))
-    runs = batches_of_mean_size(quanta[order] * LENGTH_QUANTUM, size)
+    lengths = quanta[order] * LENGTH_QUANTUM
+    # The token budget that gives about len(pairs) / size runs is approached step by step.
+    budget = size * float(lengths.sum(axis=1).mean())
+    runs = cut_batches(lengths, budget)
+    for _ in range(BUDGET_CORRECTIONS):
+        budget *= len(runs) * size / len(lengths)
+        runs = cut_batches(lengths, budget)
     return pairs[order], quanta[order], even_out(runs, multiple, len(pairs))
 
 
@@ -296,11 +290,7 @@ class BatchPlan(Sampler[Draw], Dataset[Batch]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """Plans `pairs` for worker `rank` of `world`.
-
-        Raises:
-            ConfigError: There are fewer pairs than workers.
-        """
+        """Plans `pairs`, at least one for each worker, for worker `rank` of `world`."""
         if len(pairs) < world:
             raise ConfigError(
                 f"{len(pairs)} pairs cannot be shared by cluster.workers={world}: "
@@ -311,17 +301,14 @@ class BatchPlan(Sampler[Draw], Dataset[Batch]):
         self.runs = runs[rank::world]
 
     def __len__(self) -> int:
-        """Returns the number of batches of this worker."""
         return len(self.runs)
 
     def __iter__(self) -> Iterator[Draw]:
-        """Yields the draws of this worker, in order."""
         table = demonstration_table(self.store, self.pairs, self.demonstrations, None)
         for run in self.runs:
             yield Draw(self.pairs[run], table[run])
 
     def __getitem__(self, draw: Draw) -> Batch:
-        """Returns the batch of a draw."""
         return build_batch(self.store, draw)
 
     def batches(self) -> Iterator[Batch]:

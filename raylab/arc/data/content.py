@@ -14,8 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.arc.data.store import Indices, PairStore, store_pairs
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Task
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Indices, PairStore, Task, store_pairs
 
 T = TypeVar("T", int, str)
 
@@ -140,7 +139,6 @@ class TaskSet:
     pairs: frozenset[int] = frozenset()
 
     def __or__(self, other: "TaskSet") -> "TaskSet":
-        """Returns the tasks of both."""
         return TaskSet(self.ids | other.ids, self.pairs | other.pairs)
 
     def holds(self, task: str, pairs: Collection[int]) -> bool:
@@ -161,7 +159,6 @@ class Seen:
     chosen_on: TaskSet = TaskSet()
 
     def __or__(self, other: "Seen") -> "Seen":
-        """Returns the tasks that either has seen."""
         return Seen(self.trained_on | other.trained_on, self.chosen_on | other.chosen_on)
 
     def tasks(self, *, chosen: bool = True) -> TaskSet:

@@ -1,6 +1,10 @@
-"""Reading of JSON tasks: documents, the selection of ids, grids, and errors."""
+"""Reading of JSON tasks: documents, the selection of ids, grids, and errors.
 
-from collections.abc import Generator, Iterable, Sequence
+Lists of re-arc's pairs, as JSON writers print them, are read fast: a grid of one-digit numbers is
+copied from the text, and its numbers are not parsed one by one.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Annotated
@@ -9,7 +13,7 @@ import msgspec
 import numpy as np
 
 from raylab.arc.config.sections import DataConfig
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Grid
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Grid, Pair
 from raylab.core.bounded import parse_json
 from raylab.core.errors import DataError
 from raylab.core.files import Place
@@ -20,6 +24,9 @@ TASKS_BYTES = 1 << 26
 Colour = Annotated[int, msgspec.Meta(ge=0, le=COLOURS - 1)]
 Row = Annotated[list[Colour], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
 Cells = Annotated[list[Row], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
+
+SPACES = b" \t\n\r"
+_ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 
 
 def read_json(file: Place) -> object:
@@ -76,14 +83,53 @@ def faults_in(where: str, form: str) -> Generator[None]:
 
 
 def to_grid(cells: Sequence[Sequence[int]], place: str) -> Grid:
-    """Returns the rows as a grid.
-
-    Raises:
-        ValueError: The rows differ in length; the message has the `place` of the grid.
-    """
+    """Returns the rows as a grid; a `ValueError` names its `place` if they differ in length."""
     try:
         return np.array(cells, dtype=np.uint8)
     except ValueError:
         widths = sorted({len(row) for row in cells})
         message = f"rows of {widths[0]} and of {widths[1]} cells - at `${place}`"
         raise ValueError(message) from None
+
+
+class _Pair(msgspec.Struct, forbid_unknown_fields=True):
+    input: msgspec.Raw
+    output: msgspec.Raw
+
+
+_DECODER = msgspec.json.Decoder(list[_Pair])
+
+
+def compact_pairs(content: bytes) -> Iterator[Pair | None]:
+    """Yields the pairs of a JSON list one by one; None, and then no more, for any other content.
+
+    Pairs after the last one that is asked for are only checked to be JSON objects of an input and
+    an output.
+    """
+    try:
+        pairs = _DECODER.decode(content)
+    except (ValueError, RecursionError):
+        pairs = []
+    # A repeated key, or text in place of a grid, adds quotes to the four of a pair.
+    if not pairs or content.count(b'"') != 4 * len(pairs):
+        yield None
+        return
+    for pair in pairs:
+        source, target = _grid(bytes(pair.input)), _grid(bytes(pair.output))
+        if source is None or target is None:
+            yield None
+            return
+        yield Pair(source, target)
+
+
+def _grid(text: bytes) -> Grid | None:
+    """Returns the grid that JSON of equal rows of one-digit numbers holds; None of other JSON."""
+    shape = text.translate(_ZEROS, SPACES)
+    # A first row of W numbers ends at 2 W + 1; with its comma, a row has 2 W + 2 characters.
+    width = max(shape.find(b"]") - 1, 0) // 2
+    height = (len(shape) - 1) // (2 * width + 2)
+    row = b"[" + b",".join([b"0"] * width) + b"]"
+    if width < 1 or shape != b"[" + b",".join([row] * height) + b"]":
+        return None
+    digits = np.frombuffer(text.translate(None, SPACES + b"[],"), np.uint8)
+    return (digits - ord("0")).reshape(height, width)

@@ -7,7 +7,6 @@ published or as on Kaggle, or re-arc's lists of pairs.
 import logging
 import platform
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raylab.arc.config.sections import DataConfig, Subset, TaskSource
-from raylab.arc.data.compact import compact_pairs
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.curriculum.family import LEVELS, Rule
 from raylab.arc.data.documents import (
     TASKS_BYTES,
     Cells,
     Colour,
+    compact_pairs,
     faults_in,
     kept_ids,
     read_json,
@@ -100,10 +99,9 @@ def load_tasks(config: DataConfig, *, unanswered: bool = False) -> tuple[Task, .
 
     `config.tasks` is applied first, then `every`, `max_side`, `pairs_per_task` and `generation`.
     Tasks that are not kept are neither read nor checked, and re-arc pairs are parsed only as far as
-    they are kept. Two kinds of pairs are left out, and
-    counted in a logged warning: test pairs without an output, which cannot be scored, and re-arc
-    pairs with a side over 30 (the published generator of `e26a3af2` draws sides up to 38).
-    `unanswered` keeps test pairs without an output.
+    they are kept. Two kinds of pairs are left out, and counted in a logged warning: test pairs
+    without an output, unless `unanswered` keeps them, and re-arc pairs with a side over 30 (the
+    published generator of `e26a3af2` draws sides up to 38).
 
     Raises:
         DataError: A source or file is missing or unreadable, a grid or its JSON is malformed, or
@@ -304,7 +302,7 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
         if place.is_directory():
             files = place.files("**/tasks/*.json") or place.files("*.json")
             documents = _file_documents(files, place, pattern, lambda file: file.read(TASKS_BYTES))
-        elif not (documents := _members(stack.enter_context(_open_zip(place)), place)):
+        elif not (documents := stack.enter_context(_zip_documents(place))):
             raise DataError(f"{place}: holds no {pattern}")
         tasks = _read_documents(documents, config, str(place), read)
     if config.max_side is not None:
@@ -331,28 +329,25 @@ def _re_arc_pairs(content: bytes, file: str) -> Generator[Pair]:
 
 
 @contextmanager
-def _open_zip(place: Place) -> Generator[zipfile.ZipFile]:
+def _zip_documents(place: Place) -> Generator[list[_Document]]:
+    """Yields the documents of a zip, which is open until then."""
     where = f"{place} (source re_arc reads a directory or a zip of <task id>.json)"
     try:
         with place.reader() as file, open_zip(file, where) as archive:
-            yield archive
+            members = [
+                (path, info)
+                for info in archive.infolist()
+                if (path := PurePosixPath(info.filename)).suffix == ".json"
+                and not path.name.startswith(".")
+            ]
+            in_tasks = [(path, info) for path, info in members if path.parent.name == "tasks"]
+            yield [
+                _Document(path.stem, name, partial(read_member, archive, info, name, TASKS_BYTES))
+                for path, info in in_tasks or members
+                for name in [f"{place}:{path}"]
+            ]
     except OSError as error:
         raise DataError(f"{place} cannot be read: {error}") from error
-
-
-def _members(archive: zipfile.ZipFile, place: Place) -> list[_Document]:
-    paths = [(PurePosixPath(info.filename), info) for info in archive.infolist()]
-    members = [
-        (path, info)
-        for path, info in paths
-        if path.suffix == ".json" and not path.name.startswith(".")
-    ]
-    in_tasks = [(path, info) for path, info in members if path.parent.name == "tasks"]
-    return [
-        _Document(path.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
-        for path, info in in_tasks or members
-        for file in [f"{place}:{path}"]
-    ]
 
 
 # Documents of both.
@@ -394,10 +389,7 @@ def _existing_place(path: str) -> Place:
 
 
 def _file_documents(
-    files: Sequence[Place],
-    folder: Place,
-    pattern: str,
-    read: Callable[[Place], object] = read_json,
+    files: Sequence[Place], folder: Place, pattern: str, read: Callable[[Place], object] = read_json
 ) -> list[_Document]:
     """Returns a document for each file, at least one."""
     if not files:

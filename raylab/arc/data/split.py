@@ -1,4 +1,4 @@
-"""The split of a task set into training, validation and test pairs.
+"""The split of a task set into training, validation and test pairs. Does not import torch.
 
 Validation pairs choose epochs, settings and the end of a training; figures are reported on test
 pairs alone, because a figure on pairs that also chose is biased upwards. The published protocol,
@@ -8,18 +8,21 @@ well.
 
 import hashlib
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from raylab.arc.config.sections import DataConfig
-from raylab.arc.data.content import join, join_same_tasks
+from raylab.arc.config.sections import DataConfig, TaskSource
+from raylab.arc.data.content import Seen, TaskSet, fingerprints, join, join_same_tasks
 from raylab.arc.data.documents import faults_in, read_json
-from raylab.arc.data.store import Indices, PairStore
-from raylab.arc.data.tasks import Task
+from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import Indices, PairStore, Task, group_indices, store_pairs
 from raylab.core.errors import DataError
 from raylab.core.files import Place
 from raylab.core.printable import join_names
@@ -62,11 +65,8 @@ def split_tasks(
     task's outputs, ranked over the tasks drawn from). Each group, and each stratum, gets its exact
     share rounded down or up. The split does not depend on the order of the tasks.
 
-    Ids with the same first id in `same` are one task, and a draw keeps them on one side.
-
-    Raises:
-        DataError: The file is malformed, lacks a loaded task or has one on two sides; a side
-            would be empty.
+    Ids with the same first id in `same` are one task, and a draw keeps them on one side. No side
+    may be empty.
     """
     leader = same or {task.id: task.id for task in tasks}
     if config.split is None:
@@ -196,15 +196,34 @@ def split_pairs(store: PairStore, contents: Indices, config: DataConfig) -> Indi
     (pairs,) `contents`, count as one and stay on one side. The split does not depend on the order
     of tasks or pairs.
     """
-    numbers, firsts = contents.tolist(), contents[store.input_of].tolist()
-    joined = join(numbers, zip(numbers, firsts, strict=True))
-    classes = [joined[number] for number in numbers]
+    prints, firsts = contents.tolist(), contents[store.input_of].tolist()
+    joined = join(prints, zip(prints, firsts, strict=True))
+    classes = [joined[number] for number in prints]
     own: dict[str, set[int]] = {id_: set() for id_ in store.task_ids}
     for task, number in zip(store.task_of.tolist(), classes, strict=True):
         own[store.task_ids[task]].add(number)
     side_of: dict[int, int] = {}
-    for task in sorted(own):
-        _draw_sides(task, own[task], side_of, config)
+    needed, seed = sides_needed(config), config.split_seed
+    for task, numbers in sorted(own.items()):
+        count = len(numbers)
+        if count < needed:
+            raise DataError(
+                f"task {task} has {count} distinct pairs, and its split needs {needed} or more of "
+                "every task: raise data.pairs_per_task, or leave the task out of data.tasks"
+            )
+        test = share(count, config.test_fraction, needed - 1)
+        val = 0 if config.select_on_test else share(count - test, config.val_fraction, 1)
+        for side, size in ((TEST, test), (VAL, val), (TRAIN, count)):
+            # Another task may have put some on sides.
+            free = sorted(numbers - side_of.keys(), key=lambda each: stable_number(seed, str(each)))
+            lacking = size - sum(side_of.get(number) == side for number in numbers)
+            drawn = draw(free, min(max(lacking, 0), len(free)), seed, task)
+            side_of |= dict.fromkeys(drawn, side)
+            if size and side not in {side_of.get(number) for number in numbers}:
+                raise DataError(
+                    f"task {task} shares so many pairs with other tasks that none is left for "
+                    f"{SIDES[side]}: leave it out of data.tasks"
+                )
     return np.array([side_of[number] for number in classes])
 
 
@@ -230,28 +249,6 @@ def split_questions(store: PairStore, contents: Indices, config: DataConfig) -> 
         ordered = sorted(last, key=lambda id_: stable_number(config.split_seed, id_))
         sides[[last[id_] for id_ in ordered[: share(len(last), config.val_fraction, 1)]]] = VAL
     return _leave_out_equal(sides, contents)
-
-
-def _draw_sides(task: str, own: set[int], side_of: dict[int, int], config: DataConfig) -> None:
-    """Puts the classes of equal pairs of a task on sides, unless another task has done so."""
-    needed, seed = sides_needed(config), config.split_seed
-    if len(own) < needed:
-        raise DataError(
-            f"task {task} has {len(own)} distinct pairs, and its split needs {needed} or "
-            "more of every task: raise data.pairs_per_task, or leave the task out of data.tasks"
-        )
-    test = share(len(own), config.test_fraction, needed - 1)
-    val = 0 if config.select_on_test else share(len(own) - test, config.val_fraction, 1)
-    for side, size in ((TEST, test), (VAL, val), (TRAIN, len(own))):
-        free = sorted(own - side_of.keys(), key=lambda number: stable_number(seed, str(number)))
-        lacking = size - sum(side_of.get(number) == side for number in own)
-        count = min(max(lacking, 0), len(free))
-        side_of |= dict.fromkeys(draw(free, count, seed, task), side)
-        if size and side not in {side_of.get(number) for number in own}:
-            raise DataError(
-                f"task {task} shares so many pairs with other tasks that none is left for "
-                f"{SIDES[side]}: leave it out of data.tasks"
-            )
 
 
 def _leave_out_equal(sides: Indices, contents: Indices) -> Indices:
@@ -293,3 +290,83 @@ def share(n: int, fraction: float, left: int) -> int:
 def stable_number(seed: int, name: str) -> int:
     """Returns a uniform 64-bit number by hashing, the same on every machine."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8])
+
+
+# The sides of a task set.
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The training, validation and test pairs of a task set.
+
+    Attributes:
+        contents: (pairs,) int64 fingerprint of each pair of the store.
+        groups: Sorted names of the groups of tasks.
+        group_of_task: (tasks,) int64 position of each task's group.
+        posed: The store with the demonstrations that are shown with test pairs.
+        train: Pairs of the store to train on.
+        val: Pairs of the store that choose the checkpoint.
+        test: Pairs of the store that figures are reported on.
+    """
+
+    store: PairStore
+    contents: Indices
+    groups: tuple[str, ...]
+    group_of_task: Indices
+    posed: PairStore
+    train: Indices
+    val: Indices
+    test: Indices
+
+    @property
+    def seen(self) -> Seen:
+        """The tasks that a training on these sides sees."""
+        sides = (
+            TaskSet(frozenset(self.tasks_of(pairs)), frozenset(self.contents[pairs].tolist()))
+            for pairs in (self.train, self.val)
+        )
+        return Seen(*sides)
+
+    def tasks_of(self, pairs: Indices) -> list[str]:
+        """Returns the ids of the tasks of some pairs, in the order of the store."""
+        return [self.store.task_ids[task] for task in np.unique(self.store.task_of[pairs])]
+
+
+def load_sides(config: DataConfig) -> Sides:
+    """Loads and splits the tasks of `config`: by task, pair or question.
+
+    The demonstrations of a query are demonstrations of its task on its own side; if pairs of a task
+    are on several sides, they are its training pairs. Test questions of a split by question are
+    shown all demonstrations, as in ARC.
+
+    Raises:
+        DataError: The tasks or their split cannot be used, or there is no pair.
+    """
+    tasks = load_tasks(config)
+    groups, store = group_tasks(tasks, config.taxonomy), store_pairs(tasks)
+    contents = fingerprints(store)
+    if config.split_by == "task":
+        # A rule of the curriculum is one task at all of its levels.
+        levels: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+        for id_ in store.task_ids if config.source is TaskSource.CURRICULUM else ():
+            family, _, *variant = id_.split("-")
+            levels[family, *variant].add(id_)
+        same = map(frozenset, levels.values())
+        sides = sides_by_task(tasks, groups, store, contents, config, same)
+        shown = [own[sides[own] != LEFT_OUT] for own in store.demonstrations]
+    else:
+        split = split_pairs if config.split_by == "pair" else split_questions
+        sides = split(store, contents, config)
+        own = [np.flatnonzero(store.task_of == task) for task in range(len(tasks))]
+        shown = [pairs[sides[pairs] == TRAIN] for pairs in own]
+    train, val, test = (np.flatnonzero(sides == side) for side in (TRAIN, VAL, TEST))
+    kept = replace(store, demonstrations=tuple(shown))
+    return Sides(
+        kept,
+        contents,
+        *group_indices(store, groups),
+        store if config.split_by == "question" else kept,
+        train,
+        test if config.select_on_test else val,
+        test,
+    )

@@ -19,8 +19,7 @@ from torch.utils.data import Dataset, Sampler
 from raylab.arc.config.sections import Demonstrations, TrainingConfig
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table, plan_runs
 from raylab.arc.data.generations import SYMMETRIES
-from raylab.arc.data.store import Indices, PairStore
-from raylab.arc.data.tasks import COLOURS
+from raylab.arc.data.tasks import COLOURS, Indices, PairStore
 
 RUN_PAIRS = 8
 """Mean pairs of a run. With fewer, a step mixes more lengths."""
@@ -47,7 +46,6 @@ class TrainingStep(NamedTuple):
     """Pairs of a worker in a step, mean over steps and workers."""
 
     def to(self, device: torch.device) -> "TrainingStep":
-        """Copies the batches to a device."""
         return self._replace(batches=[batch.to(device) for batch in self.batches])
 
 
@@ -147,7 +145,6 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         return len(self.runs) // self.step_runs
 
     def __iter__(self) -> Iterator[tuple[Draw, ...]]:
-        """Yields the batches of this worker in each step, in order."""
         rng = np.random.default_rng((self.seed, self.epoch))
         pairs = self.pairs[self._shuffle(rng)]
         drawn = self.augmentation.demonstrations
@@ -167,8 +164,8 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
                 yield ()
                 continue
             cuts = cheapest_cuts(self.store.lengths[queries], self.batch_tokens, self.batch_cost)
-            drawn = self._colours(step), self._symmetries(step)
-            yield tuple(Draw(queries[cut], shown[cut], *drawn) for cut in cuts)
+            redrawn = self._redraw(step)
+            yield tuple(Draw(queries[cut], shown[cut], *redrawn) for cut in cuts)
 
     def __getitem__(self, draws: tuple[Draw, ...]) -> TrainingStep:
         """Returns the step of `draws`; without any, one pair that weighs nothing."""
@@ -188,11 +185,17 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
             *zip(*(np.array_split(each, self.pieces) for each in (queries, shown)), strict=True)
         ]
 
-    def _symmetries(self, step: int) -> Indices | None:
-        """Returns the (tasks,) symmetries of a step of the epoch."""
-        if not self.augmentation.symmetries:
-            return None
-        return self._generator(step, 1).integers(SYMMETRIES, size=len(self.store.task_ids))
+    def _redraw(self, step: int) -> tuple[Indices | None, Indices | None]:
+        """Returns the (tasks, 10) colour permutations and (tasks,) symmetries of a step."""
+        tasks, kept = len(self.store.task_ids), self.augmentation.colours
+        colours, symmetries = None, None
+        if kept != "none":
+            colours = np.tile(np.arange(COLOURS), (tasks, 1))
+            moved = colours[:, 1:] if kept == "all_but_0" else colours
+            self._generator(step).permuted(moved, axis=1, out=moved)
+        if self.augmentation.symmetries:
+            symmetries = self._generator(step, 1).integers(SYMMETRIES, size=tasks)
+        return colours, symmetries
 
     def _generator(self, index: int, *purpose: int) -> np.random.Generator:
         return np.random.default_rng((self.seed, self.epoch, index, *purpose))
@@ -209,13 +212,3 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         blocks = (first | (place % block == 0)).cumsum() - 1
         shuffled = rng.permutation(blocks[-1] + 1)[blocks]
         return order[np.lexsort((shuffled, *kinds[:, :2].T[::-1]))]
-
-    def _colours(self, step: int) -> Indices | None:
-        """Returns the (tasks, 10) colour permutations of a step of the epoch."""
-        kept = self.augmentation.colours
-        if kept == "none":
-            return None
-        colours = np.tile(np.arange(COLOURS), (len(self.store.task_ids), 1))
-        moved = colours[:, 1:] if kept == "all_but_0" else colours
-        self._generator(step).permuted(moved, axis=1, out=moved)
-        return colours

@@ -1,30 +1,38 @@
-"""Scoring as ARC Prize does, by `Workers`.
+"""Scoring as ARC Prize does, by `Workers`, and submissions in the public format.
 
-Tasks are answered first, in a file each, and then scored. No task is answered twice.
+Tasks are answered first, in a file each, and then scored. No task is answered twice. A
+`submission.json` is `{task: [{"attempt_1": grid, "attempt_2": grid}, ...]}`, where the list has an
+entry for each test input of the task, in order.
 """
 
+import json
+import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+
+import msgspec
+from pydantic import TypeAdapter, ValidationError
 
 from raylab.arc.config.jobs import EvaluateConfig
 from raylab.arc.config.sections import VotesConfig
+from raylab.arc.data.documents import read_mapping
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.evaluation.scores import run_calls
-from raylab.arc.pages.prize import prize_page
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Task
+from raylab.arc.evaluation.scores import in_threads, missing_units, run_calls, write_scores
+from raylab.arc.pages.pictures import picture_attempts
+from raylab.arc.pages.prize import Scores, prize_page
 from raylab.arc.prize.answering import QUERIES, Exam, Solved, solve
-from raylab.arc.prize.pictures import picture_attempts
 from raylab.arc.prize.scores import (
+    attempts_of,
     prize_score,
     rule_scores,
     score_answers,
     solutions_of,
     unit_scores,
 )
-from raylab.arc.prize.submissions import SUBMISSION, read_submission, submission_bytes
-from raylab.arc.prize.votes import ATTEMPTS, TaskAnswers
-from raylab.arc.records import EvaluationMetrics, Example, PrizeScore
-from raylab.arc.scoring.files import in_threads, missing_units, write_scores
+from raylab.arc.prize.votes import ATTEMPTS, QuestionAnswers, TaskAnswers
+from raylab.arc.records import EvaluationMetrics, Example, GridRows, PrizeScore
 from raylab.arc.scoring.plan import (
     SPECIALISTS,
     ModelOnGeneration,
@@ -36,22 +44,25 @@ from raylab.arc.scoring.plan import (
 from raylab.arc.trained_models import file_name
 from raylab.benchmark.run import diagnose_scores
 from raylab.core.config.base import AS_PUBLISHED
-from raylab.core.errors import RunError
+from raylab.core.errors import DataError, RunError
 from raylab.core.files import Place
 from raylab.core.log import log_line
 from raylab.core.page.page import PAGE, write_page
 from raylab.core.page.table import print_tables
-from raylab.core.printable import pluralize
+from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.run import Run
 from raylab.core.workers import Workers
+
+logger = logging.getLogger(__name__)
 
 ANSWERS = "answers"
 """Directory of a run that holds `<model>/<generation>/<task>.json`."""
 SUBMISSIONS = "submissions"
 """Directory of a run that holds `<model>/<generation>/submission.json`."""
-
-PrizeScores = Mapping[str, Mapping[str, PrizeScore]]
-"""Scores by model or rule, and generation."""
+SUBMISSION = "submission.json"
+KEYS = ("attempt_1", "attempt_2")
+# ARC Prize's scorer reads cells by pydantic too, which takes 3.0, "3" and true for whole numbers.
+ROWS: TypeAdapter[GridRows] = TypeAdapter(GridRows)
 PairAnswers = Mapping[ModelOnGeneration, Mapping[str, TaskAnswers]]
 """Answers by pair of model and generation, and task."""
 
@@ -117,7 +128,8 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
 
     Generations without a known test output have submissions and no score.
     """
-    run, plan, views = planned.tree, planned.plan, planned.plan.scoring.votes.views
+    run, plan, metric = planned.tree, planned.plan, planned.plan.scoring.metric
+    views = plan.scoring.votes.views
     models: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
     rules: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
     pictures: list[Example] = []
@@ -144,19 +156,8 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
         )
     if models:
         diagnose_scores(run, planned.subdir, workers)
-    _report(planned, dict(models), dict(rules), pictures)
-    submissions = str(run / SUBMISSIONS)
-    log_line(f"submissions {submissions}", uri=submissions)
-    run.finish()
 
-
-def _report(
-    planned: Scoring, models: PrizeScores, rules: PrizeScores, pictures: Sequence[Example]
-) -> None:
-    """Writes and prints the scores of models and rules, with pictures of the attempts."""
-    run, metric = planned.tree, planned.plan.scoring.metric
-
-    def means(scored: PrizeScores) -> dict[str, dict[str, float]]:
+    def means(scored: Scores) -> dict[str, dict[str, float]]:
         return {
             name: {generation: getattr(score, metric) for generation, score in scores.items()}
             for name, scores in scored.items()
@@ -166,15 +167,101 @@ def _report(
         metric=metric,
         models=means(models),
         rules=means(rules),
-        by="pair" if planned.plan.by_pair else "task",
-        prize=models,
-        prize_rules=rules,
+        by="pair" if plan.by_pair else "task",
+        prize=dict(models),
+        prize_rules=dict(rules),
     )
     run.write_record(metrics)
-    if not models:
-        return
-    page = prize_page(run, metrics, pictures)
-    write_page(run, page)
-    print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_rules"}))
-    scores = str(run / planned.subdir)
-    log_line(f"score tree {scores}\nreport {run / PAGE}", uri=scores, page=str(run / PAGE))
+    if models:
+        page = prize_page(run, metrics, pictures)
+        write_page(run, page)
+        print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_rules"}))
+        scores = str(run / planned.subdir)
+        log_line(f"score tree {scores}\nreport {run / PAGE}", uri=scores, page=str(run / PAGE))
+    submissions = str(run / SUBMISSIONS)
+    log_line(f"submissions {submissions}", uri=submissions)
+    run.finish()
+
+
+def submission_bytes(answers: Mapping[str, TaskAnswers], views: int) -> bytes:
+    """Returns the file of the attempts that the first `views` vote for."""
+    content = {
+        task: [dict(zip(KEYS, both, strict=True)) for both in attempts_of(own.questions, views)]
+        for task, own in sorted(answers.items())
+    }
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers]:
+    """Returns the attempts of a submission at `tasks`, as answers in two views.
+
+    An attempt that is missing or no grid has no rows, and solves nothing; a logged warning counts
+    them.
+
+    Raises:
+        DataError: The file is missing or is not JSON, has a task that is not among `tasks`, has no
+            list of attempts for a task, or no grid. The message names file, task and test input.
+    """
+    content, posed = read_mapping(file, "{task id: [attempts]}"), {task.id: task for task in tasks}
+    if unknown := sorted(content.keys() - posed.keys()):
+        raise DataError(
+            f"{file} answers {join_names(unknown)}, not among the {len(posed)} tasks of data=: "
+            "name the tasks that the submission is of by data=, data.subset or data.path"
+        )
+    answers: dict[str, TaskAnswers] = {}
+    wrong: list[str] = []
+    for id_, task in posed.items():
+        own = _attempts(content.get(id_), len(task.questions), f"{file}: task {id_}")
+        wrong += [
+            f"task {id_} [{at}].{key}"
+            for at, both in enumerate(own)
+            for key, grid in zip(KEYS, both, strict=True)
+            if not grid
+        ]
+        questions = tuple(QuestionAnswers.of((grid, 0.0, None) for grid in both) for both in own)
+        answers[id_] = TaskAnswers(task=id_, questions=questions, seconds=0.0)
+    attempts = sum(len(KEYS) * len(own.questions) for own in answers.values())
+    if wrong and len(wrong) == attempts:
+        raise DataError(
+            f"{file}: no attempt is a grid of colours 0 to 9: write each as rows, such as "
+            "[[0, 1], [2, 3]]"
+        )
+    if wrong:
+        logger.warning(
+            "%s: %d of %d attempts are missing or no grid of colours 0 to 9, so wrong: %s",
+            file,
+            len(wrong),
+            attempts,
+            join_names(wrong),
+        )
+    return answers
+
+
+def _attempts(content: object, inputs: int, where: str) -> list[list[GridRows]]:
+    """Returns both attempts at each test input of a task."""
+    try:
+        entries = msgspec.convert(content, list[dict[str, object] | None] | None) or []
+    except msgspec.ValidationError as error:
+        form = f"a list of {{{', '.join(KEYS)}}}"
+        raise DataError(f"{where}: {error}; expected {form}") from None
+    if len(entries) > inputs:
+        raise DataError(f"{where}: attempts at {len(entries)} test inputs, the task has {inputs}")
+    attempts = [entry or {} for entry in entries] + [{}] * (inputs - len(entries))
+    for at, entry in enumerate(attempts):
+        if others := sorted(entry.keys() - {*KEYS}):
+            raise DataError(
+                f"{where}: [{at}] has {join_names(others)}: leave all but {' and '.join(KEYS)} out"
+            )
+    return [[_grid(entry.get(key)) for key in KEYS] for entry in attempts]
+
+
+def _grid(value: object) -> GridRows:
+    """Returns the rows of a grid, and none of any other value."""
+    try:
+        rows = ROWS.validate_python(value)
+    except ValidationError:
+        return ()
+    widths = {*map(len, rows)}
+    sides = (len(rows), *widths)
+    is_grid = len(widths) == 1 and 1 <= min(sides) <= max(sides) <= MAX_SIDE
+    return rows if is_grid and all(0 <= cell < COLOURS for row in rows for cell in row) else ()

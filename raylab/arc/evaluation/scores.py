@@ -1,12 +1,15 @@
-"""Scoring of models on generations of tasks by `Workers`.
+"""Scoring of models on generations of tasks by `Workers`, and the files of a score tree.
 
 A call scores one model on some units of one generation. Its files are written when it ends, so that
 a killed run continues with the others.
 """
 
-from collections.abc import Callable, Collection
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.device import use_share
@@ -14,19 +17,23 @@ from raylab.arc.grid_metrics import RULES
 from raylab.arc.pages.prize import accuracy_table
 from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
 from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
-from raylab.arc.scoring.files import Missing, missing_units, read_accuracy, write_scores
-from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models
+from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models, unit_file
 from raylab.benchmark.run import diagnose_scores
 from raylab.core.config.base import ClusterConfig
+from raylab.core.errors import RunError
 from raylab.core.live import watch
 from raylab.core.log import log_line
 from raylab.core.page.table import percent, print_tables
 from raylab.core.printable import pluralize
+from raylab.core.runs.eval_logs import EvalLog, read_score
 from raylab.core.workers import Workers
 
-PAIRS = "pairs of model and generation"
 Keep = Callable[[ModelOnGeneration, Any], str]
 """Writes the files of a result; returns a message."""
+FILE_THREADS = 16
+R = TypeVar("R")
+Missing = Mapping[ModelOnGeneration, tuple[str, ...]]
+"""Units or tasks without a file, by incomplete pair of model and generation."""
 
 
 def run_evaluate(planned: Scoring, workers: Workers) -> None:
@@ -62,10 +69,22 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
         return f"{metric} {percent(means[pair])} over {units}"
 
     run_calls(planned, workers, missing, score_generation, plan, keep)
+    name = rule_scores_file(planned.subdir)
+    if (rules := planned.tree.read_record(RuleScores, name)) is None:
+        measured: dict[str, dict[str, float]] = {rule: {} for rule in RULES}
+        with watch(len(plan.generations), "generations answered by rules") as progress:
+            for generation in plan.generations:
+                tasks = plan.tasks_in(generation)
+                scores = score_rules(tasks, plan.unit_of_task, metric, plan.seen)
+                for rule, score in scores.items():
+                    measured[rule][generation] = score
+                progress.end(1, f"rules on {generation} scored")
+        rules = RuleScores(metric=metric, rules=measured)
+        planned.tree.write_record(rules, name)
     return EvaluationMetrics(
         metric=metric,
         models={m: {name: means[m, name] for name in plan.generations} for m in plan.models},
-        rules=_score_rules(planned).rules,
+        rules=rules.rules,
         by="pair" if plan.by_pair else "task",
     )
 
@@ -87,7 +106,7 @@ def run_calls(
     """
     total = len(planned.plan.pairs) * (len(planned.plan.unit_of_task) if size else 1)
     left = sum(map(len, missing.values())) if size else len(missing)
-    noun, verb = ("tasks", "answer") if size else (PAIRS, "scor")
+    noun, verb = ("tasks", "answer") if size else ("pairs of model and generation", "scor")
     if done := total - left:
         log_line(f"{done} of {total} {noun} are {verb}ed already", done=done, total=total)
     if not missing:
@@ -126,18 +145,66 @@ def score_generation(
     return score_tasks(checkpoint, tasks, unit_of, plan.scoring, device, plan.seen)
 
 
-def _score_rules(planned: Scoring) -> RuleScores:
-    """Returns the scores of the rules that learn nothing; measures them once."""
-    tree, plan, name = planned.tree, planned.plan, rule_scores_file(planned.subdir)
-    if (before := tree.read_record(RuleScores, name)) is not None:
-        return before
-    metric, measured = plan.scoring.metric, dict[str, dict[str, float]]()
-    with watch(len(plan.generations), "generations answered by rules") as progress:
-        for generation in plan.generations:
-            tasks = plan.tasks_in(generation)
-            measured[generation] = score_rules(tasks, plan.unit_of_task, metric, plan.seen)
-            progress.end(1, f"rules on {generation} scored")
-    rules = {rule: {name: measured[name][rule] for name in plan.generations} for rule in RULES}
-    scores = RuleScores(metric=metric, rules=rules)
-    tree.write_record(scores, name)
-    return scores
+def in_threads(function: Callable[..., R], *arguments: Iterable[Any]) -> list[R]:
+    """Returns the results of a function that reads or writes a file, in the order of the calls."""
+    with ThreadPoolExecutor(FILE_THREADS) as threads:
+        return list(threads.map(function, *arguments))
+
+
+def missing_units(scoring: Scoring, folder: str, units: Iterable[str]) -> Missing:
+    """Returns the units or tasks that have no file in a folder of the run."""
+    tree, units = scoring.tree, tuple(units)
+    present = {file.path for file in (tree / folder).files("**/*.json")}
+    missing = {
+        pair: tuple(u for u in units if (tree / unit_file(folder, pair, u)).path not in present)
+        for pair in scoring.plan.pairs
+    }
+    return {pair: lacking for pair, lacking in missing.items() if lacking}
+
+
+def read_accuracy(scoring: Scoring, pair: ModelOnGeneration) -> float:
+    """Returns the mean accuracy of a pair over the files of all its units."""
+
+    def read(unit: str) -> float:
+        place = scoring.tree / unit_file(scoring.subdir, pair, unit)
+        with place.reader() as file:
+            accuracy = read_score(file, place.name)
+        if isinstance(accuracy, str):
+            raise RunError(
+                f"{place} cannot be used ({accuracy}): remove it, and resume=true writes it again"
+            )
+        return accuracy
+
+    return statistics.fmean(in_threads(read, scoring.plan.units))
+
+
+def write_scores(
+    scoring: Scoring, pair: ModelOnGeneration, scores: Mapping[str, UnitScore]
+) -> None:
+    """Writes a file for each unit."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    plan, metric = scoring.plan, scoring.plan.scoring.metric
+
+    def write(unit: str, score: UnitScore) -> None:
+        errors = {f"{name}_stderr": error for name, error in score.standard_errors.items()}
+        metrics = {"accuracy": score.metrics[metric], **score.metrics, **errors}
+        if metric in score.standard_errors:
+            metrics["stderr"] = score.standard_errors[metric]
+        log = EvalLog(
+            model=pair[0],
+            task=unit,
+            dataset=pair[1],
+            samples=score.grids,
+            metrics=metrics,
+            created=created,
+            run_id=scoring.tree.id,
+            metadata={
+                "metric": metric,
+                "unit": plan.scoring.unit,
+                "tasks": plan.units[unit],
+                "checkpoint": scoring.models[pair[0]],
+            },
+        )
+        scoring.tree.write_record(log, unit_file(scoring.subdir, pair, unit))
+
+    in_threads(write, scores.keys(), scores.values())

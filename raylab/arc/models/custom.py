@@ -12,8 +12,7 @@ from torch import Tensor
 
 from raylab.arc.config.models import CustomConfig
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
-from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD, Pair, Task
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD, Pair, Task, store_pairs
 from raylab.arc.models.base import GridModel, Logits, ParallelModel
 from raylab.core.errors import ConfigError
 
@@ -38,10 +37,17 @@ def try_custom(config: CustomConfig) -> GridModel:
             the answer; the message names the line.
     """
     kind = model_class(config.target)
+    # Two queries, of unlike sizes, from tasks of three demonstrations.
+    tasks = [
+        Task(name, tuple(Pair(*(np.full(side, c, np.uint8) for side in sides)) for c in (1, 5, 9)))
+        for name, sides in (("a", ((2, 3), (3, 1))), ("b", ((1, 4), (2, 2))))
+    ]
+    store, queries = store_pairs(tasks), np.array([0, 3])
+    shown = demonstration_table(store, queries, config.demonstrations, None)
     try:
         with torch.random.fork_rng(devices=[]):
             model = build_custom(config)
-            _try(model, _small_batch(config.demonstrations))
+            _try(model, build_batch(store, Draw(queries, shown)))
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
@@ -53,17 +59,6 @@ def try_custom(config: CustomConfig) -> GridModel:
             f"{line.lineno}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         ) from error
     return model
-
-
-def _small_batch(demonstrations: int) -> Batch:
-    """Returns two queries, of unlike sizes, from tasks of three demonstrations."""
-    tasks = [
-        Task(name, tuple(Pair(*(np.full(side, c, np.uint8) for side in sides)) for c in (1, 5, 9)))
-        for name, sides in (("a", ((2, 3), (3, 1))), ("b", ((1, 4), (2, 2))))
-    ]
-    store, queries = store_pairs(tasks), np.array([0, 3])
-    shown = demonstration_table(store, queries, demonstrations, None)
-    return build_batch(store, Draw(queries, shown))
 
 
 def _try(model: GridModel, batch: Batch) -> None:

@@ -7,14 +7,16 @@ from torch import Tensor, nn
 from raylab.arc.config.models import DecoderOnlyConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS, PAD
-from raylab.arc.models.autoregressive import (
+from raylab.arc.models.base import (
     SEPARATOR,
     VOCABULARY,
     AutoregressiveModel,
     Decoding,
+    Logits,
+    SizeCode,
+    SizeHead,
     shift_right,
 )
-from raylab.arc.models.base import Logits, SizeCode, SizeHead
 from raylab.arc.models.layers import MAX_CELLS, Dropout, KeyValueCache, Layer, Rotary, Stack
 
 ROPE_BASE = 10_000.0

@@ -9,8 +9,16 @@ from torch import Tensor, nn
 from raylab.arc.config.models import ChampionConfig, EncoderDecoderConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
-from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shift_right
-from raylab.arc.models.base import Logits, SizeCode, SizeHead
+from raylab.arc.models.base import (
+    VOCABULARY,
+    AutoregressiveModel,
+    Decoding,
+    Logits,
+    SizeCode,
+    SizeHead,
+    inside,
+    shift_right,
+)
 from raylab.arc.models.context import D_CONTEXT, ContextEncoder
 from raylab.arc.models.layers import (
     Dropout,
@@ -19,7 +27,6 @@ from raylab.arc.models.layers import (
     Layer,
     Positions,
     Stack,
-    key_mask,
     masked_mean,
 )
 
@@ -85,7 +92,7 @@ class EncoderDecoder(AutoregressiveModel):
 
     def start(self, batch: Batch) -> Decoding:
         source = batch.source
-        mask = key_mask(source)
+        mask = inside(source)[:, None, None] if source.padded else None
         x = self.dropout(self.embed(source.cells, source))
         for layer in self.encoder:
             x = layer(x, mask=mask)

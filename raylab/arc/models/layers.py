@@ -90,11 +90,6 @@ class EdgePositions(nn.Module):
         return self.table(torch.stack((grids.rows, below, grids.cols, right), dim=2)).flatten(2)
 
 
-def key_mask(grids: Grids) -> Tensor | None:
-    """Returns (B, 1, 1, L) bool, True for real cells; None if no grid is padded."""
-    return (grids.cells != PAD)[:, None, None, :] if grids.padded else None
-
-
 def masked_mean(x: Tensor, cells: Tensor) -> Tensor:
     """Returns the (B, D) mean of (B, L, D) `x` over the cells that are not padding."""
     inside = (cells != PAD).to(x.dtype)
@@ -226,7 +221,6 @@ class SelfAttention(nn.Module):
     def __init__(
         self, d_model: int, heads: int, rotary: Rotary | AxialRotary | None = None
     ) -> None:
-        """Attends with `heads` heads of d_model / heads dimensions."""
         super().__init__()
         self.heads, self.rotary = heads, rotary
         self.qkv = nn.Linear(d_model, 3 * d_model)
@@ -259,7 +253,6 @@ class CrossAttention(nn.Module):
     """Multi-head attention of queries to a memory."""
 
     def __init__(self, d_model: int, heads: int) -> None:
-        """Attends with `heads` heads of d_model / heads dimensions."""
         super().__init__()
         self.heads = heads
         self.query = nn.Linear(d_model, d_model)
@@ -311,7 +304,6 @@ class Layer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def remember(self, memory: Tensor, mask: Tensor | None) -> Memory:
-        """Projects (B, L, D) `memory`, once for all calls."""
         assert self.cross_attention is not None
         return self.cross_attention.remember(memory, mask)
 
@@ -328,5 +320,4 @@ class Stack(nn.ModuleList):
     """Layers, one after another."""
 
     def __iter__(self) -> Iterator[Layer]:
-        """Returns the layers in order."""
         return cast("Iterator[Layer]", super().__iter__())

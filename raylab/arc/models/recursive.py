@@ -11,13 +11,7 @@ from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import COLOURS
 from raylab.arc.models.base import ParallelModel, SizeCode, SizeHead, inside
 from raylab.arc.models.context import D_CONTEXT, ContextEncoder
-from raylab.arc.models.layers import (
-    AxialRotary,
-    Dropout,
-    EdgePositions,
-    SelfAttention,
-    masked_mean,
-)
+from raylab.arc.models.layers import AxialRotary, Dropout, EdgePositions, SelfAttention, masked_mean
 
 
 class SwiGLU(nn.Module):
@@ -87,7 +81,6 @@ class Recursive(ParallelModel):
         return self.size_head(summary, batch.source.sizes), context
 
     def paint(self, batch: Batch, blank: Grids, encoded: Tensor) -> Sequence[Tensor]:
-        """Returns the logits after each refinement."""
         source, canvas = self._embed(batch.source, 0, encoded), self._embed(blank, 1, encoded)
         base, first = torch.cat((source, canvas), dim=1), source.shape[1]
         attention, room = self._attention(batch.source, blank), (0, 0, first, 0)

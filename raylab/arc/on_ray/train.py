@@ -14,21 +14,10 @@ from ray.util.queue import Empty, Queue
 from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.inputs import Inputs
-from raylab.arc.on_ray.train_worker import (
-    SETTINGS,
-    ForwardFailures,
-    Line,
-    WorkerSettings,
-    work,
-)
+from raylab.arc.on_ray.train_worker import SETTINGS, ForwardFailures, Line, WorkerSettings, work
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.training.outcome import report_training, with_test
-from raylab.arc.training.reporter import (
-    HEARTBEAT_SECONDS,
-    EpochListener,
-    ended_metrics,
-    reporting,
-)
+from raylab.arc.training.reporter import HEARTBEAT_SECONDS, EpochListener, ended_metrics, reporting
 from raylab.core.background import beside, running
 from raylab.core.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.core.live import progress

@@ -21,7 +21,7 @@ from raylab.core.runs.run import Run
 from raylab.core.tracking import Figures
 
 if TYPE_CHECKING:
-    from raylab.arc.training.experiment import Experiment
+    from raylab.arc.training.loop import Experiment
 
 SETTINGS = "settings"
 """Key of the settings in the configuration that Ray Train hands to its workers."""
@@ -65,11 +65,9 @@ class ToDriver:
     """Reporter of a worker, which puts on the driver's queue what the first worker reports."""
 
     def __init__(self, queue: Queue, rank: int) -> None:
-        """Reports for the worker with this rank."""
         self.queue, self.rank = queue, rank
 
     def line(self, text: str, fields: Mapping[str, Any]) -> None:
-        """Puts a line on the queue."""
         self.queue.put(Line(text, fields))
 
     def epoch(self, figures: Figures, best: float) -> None:
@@ -136,12 +134,12 @@ def _build_together(settings: WorkerSettings, rank: int, world: int) -> "Experim
     """Builds this worker's share; if any worker fails, all raise its error instead of waiting."""
     import torch.distributed as dist
 
-    from raylab.arc.training.experiment import build_experiment
+    from raylab.arc.training.loop import Experiment
 
     experiment, error = None, None
     try:
         sides, start = cast("tuple[Any, Any]", ray.get([settings.sides, settings.start]))
-        experiment = build_experiment(
+        experiment = Experiment(
             settings.config, sides, start, run_id=settings.run.id, rank=rank, world=world
         )
     except RaylabError as caught:

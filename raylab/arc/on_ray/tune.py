@@ -19,7 +19,7 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
-from raylab.arc.data.sides import Sides
+from raylab.arc.data.split import Sides
 from raylab.arc.grid_metrics import LOSS, VALIDATION, label_of, mode_of, worst
 from raylab.arc.on_ray.train import fit
 from raylab.arc.pages.models import epoch_line, summary_table
@@ -34,7 +34,6 @@ from raylab.arc.sweep import (
     describe,
     name_trial,
     rank_trials,
-    sweep_figures,
 )
 from raylab.arc.training.outcome import with_test
 from raylab.core.environment import set_variables
@@ -42,12 +41,7 @@ from raylab.core.errors import RaylabError, RunError, TrainingError, WorkersLost
 from raylab.core.files import Place
 from raylab.core.live import log_progress, progress
 from raylab.core.log import log_line
-from raylab.core.on_ray.session import (
-    count_trainings,
-    cpus_per_worker,
-    session,
-    uses_gpu,
-)
+from raylab.core.on_ray.session import count_trainings, cpus_per_worker, session, uses_gpu
 from raylab.core.on_ray.workers import session_workers
 from raylab.core.page.page import PAGE, write_page
 from raylab.core.page.table import print_tables
@@ -168,8 +162,24 @@ def _trial(
         )
     drawn = cast("Drawn", values[DRAWN])
     name = name_trial(ray.tune.get_context().get_trial_id(), drawn, config.space)
+    reported = False
+
+    def report(figures: Figures, best: float) -> None:
+        nonlocal reported
+        reported = True
+        tie = 0.0
+        if config.space.is_mixed and mode_of(config.monitor) == "max":
+            tie = TIE / (1 + figures[f"{VALIDATION}{LOSS}"])
+        ray.tune.report({**figures, SCORE: best + tie})
+
     try:
-        _train_trial(config, drawn, uri, name, sides)
+        training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
+        run = Run.open(training)
+        here = training.cluster.most_workers == 1
+        metrics = fit(training, run, sides, report, here=here)
+        if not reported:
+            report(metrics.last.row(), metrics.best.row()[config.monitor])
+        run.finish()
     except (WorkersLostError, RunError):
         raise
     except (RaylabError, ValidationError) as error:
@@ -183,28 +193,6 @@ def _trial(
 @cache
 def _memory_of_first_trial() -> int:
     return psutil.Process().memory_info().rss
-
-
-def _train_trial(
-    config: TuneConfig, drawn: Drawn, uri: str, name: str, sides: "ray.ObjectRef[Sides]"
-) -> None:
-    training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
-    run = Run.open(training)
-    reported = False
-
-    def report(figures: Figures, best: float) -> None:
-        nonlocal reported
-        reported = True
-        tie = 0.0
-        if config.space.is_mixed and mode_of(config.monitor) == "max":
-            tie = TIE / (1 + figures[f"{VALIDATION}{LOSS}"])
-        ray.tune.report({**figures, SCORE: best + tie})
-
-    here = training.cluster.most_workers == 1
-    metrics = fit(training, run, sides, report, here=here)
-    if not reported:
-        report(metrics.last.row(), metrics.best.row()[config.monitor])
-    run.finish()
 
 
 class _Progress(ray.tune.Callback):
@@ -289,8 +277,11 @@ def _conclude(
     monitor = config.monitor
     (run / BEST).write(yaml.encode())
     run.write_record(metrics)
+    figures = {"trials": float(len(metrics.trials)), monitor: best.trained.score}
+    if metrics.test is not None:
+        figures |= {f"test_{name}": value for name, value in metrics.test.metrics.items()}
     for tracker in trackers.values():
-        tracker.log(len(metrics.trials), sweep_figures(metrics, monitor))
+        tracker.log(len(metrics.trials), figures)
     write_page(run, sweep_page(run.uri, run.record, metrics, histories, monitor, yaml))
     _print_outcome(run, metrics, config)
     if results.errors:
@@ -330,22 +321,18 @@ class TuneSearcher(Searcher):
         self._draws = Draws(config)
 
     def suggest(self, trial_id: str) -> Any:
-        """Returns the values of a trial; `FINISHED` if there are no more."""
         drawn = self._draws.draw(trial_id)
         return Searcher.FINISHED if drawn is None else {DRAWN: drawn}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Records the score of a trial."""
         self._draws.tell(trial_id, None if error or result is None else result[SCORE])
 
     def save(self, checkpoint_path: str) -> None:
-        """Writes the draws so far."""
         Path(checkpoint_path).write_bytes(pickle.dumps(self._draws))
 
     def restore(self, checkpoint_path: str) -> None:
-        """Reads the draws that `save` wrote."""
         self._draws = pickle.loads(Path(checkpoint_path).read_bytes())
 
 

@@ -1,7 +1,9 @@
-"""Tables of trained models, beside rules that learn nothing, and the line of an epoch."""
+"""Tables and learning curves of trained models, beside rules that learn nothing."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+
+from markupsafe import Markup
 
 from raylab.arc.grid_metrics import (
     GAP_RATE,
@@ -16,6 +18,8 @@ from raylab.arc.grid_metrics import (
     skill,
 )
 from raylab.arc.records import TaskFigures, TrainingMetrics
+from raylab.core.page.charts import SERIES, History, learning_curves
+from raylab.core.page.page import block
 from raylab.core.page.table import BEST, RULE, Cell, Column, Row, Table, number, percent, shorten
 from raylab.core.printable import duration
 
@@ -62,6 +66,8 @@ INTERVAL = "the 95 % interval for the choice of tasks"
 FINE_TUNING = ("solve_rate", "cell_accuracy", "grid_accuracy")
 """The metrics that stand before and after a fine-tuning."""
 Models = Mapping[str, TrainingMetrics]
+MONITOR = f"{VALIDATION}{OBJECTIVE}"
+"""The metric that selects checkpoints unless the configuration says otherwise."""
 
 
 def rule_label(rule: str) -> str:
@@ -153,24 +159,19 @@ def score_table(models: Models) -> Table:
         if metric.compared and key in present
     }
     distinct = _distinct_rules(models)
-    best = {key: _find_best(models, key) for key in labels if len(distinct) < 2}
-    rows: list[Row] = [
-        [
-            _label(name, model),
-            *(
-                _with_skill(
-                    value,
-                    model.result.rules,
-                    key,
-                    BEST if value == top else "",
-                    interval=model.result.intervals.get(key),
-                )
-                for key in labels
-                for value, top in [(model.result.metrics.get(key), best.get(key, math.nan))]
-            ),
-        ]
-        for name, model in models.items()
-    ]
+    best: dict[str, float] = {}
+    for key in labels:
+        values = {model.result.metrics.get(key) for model in models.values()} - {None}
+        if len(distinct) < 2 and len(values) > 1 and GRID_METRICS[key].higher_is_better:
+            best[key] = max(value for value in values if value is not None)
+    rows: list[Row] = []
+    for name, model in models.items():
+        result, cells = model.result, list[Cell]()
+        for key in labels:
+            value, interval = result.metrics.get(key), result.intervals.get(key)
+            look = BEST if key in best and value == best[key] else ""
+            cells.append(_with_skill(value, result.rules, key, look, interval=interval))
+        rows.append([_label(name, model), *cells])
     rows.append(RULE)
     for name, rules in distinct.items():
         named = {rule_label(rule): values for rule, values in rules.items()}
@@ -214,20 +215,26 @@ def training_table(models: Models) -> Table:
     )
 
 
-def _find_best(models: Models, metric: str) -> float:
-    """Returns the best value of a metric; NaN if all are equal or neither end is better."""
-    values = [model.result.metrics.get(metric) for model in models.values()]
-    distinct = {value for value in values if value is not None}
-    comparable = len(distinct) > 1 and GRID_METRICS[metric].higher_is_better
-    return max(distinct) if comparable else math.nan
-
-
 def group_table(models: Models) -> Table:
     """Returns metrics of each group of the tasks that all models share, beside the rules."""
     shared = next(iter(models.values())).result
     rows: list[Row] = []
-    for group in shared.groups:
-        rows += [*_group_rows(group, models, shared.group_rules.get(group, {})), RULE]
+    for group, first in shared.groups.items():
+        # The first row names the group.
+        label, grids, rules = group, str(first.grids), shared.group_rules.get(group, {})
+        for name, model in models.items():
+            metrics = model.result.groups[group].metrics
+            shades = {"solve_rate": metrics["solve_rate"]}
+            cells = [
+                _with_skill(metrics[key], rules, key, shade=shades.get(key))
+                for key in GROUP_METRICS
+            ]
+            rows.append([label, _label(name, model), grids, *cells])
+            label = ""
+        for rule, metrics in rules.items():
+            values = [percent(metrics.get(key)) for key in GROUP_METRICS]
+            rows.append(["", rule_label(rule), grids, *values])
+        rows.append(RULE)
     return Table(
         f"By group of tasks, at the best epoch, on the {side_of(models)}",
         ["group", Column("model", text=True), "grids", *map(_short_label, GROUP_METRICS)],
@@ -246,13 +253,11 @@ def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table:
         _, had, has = row
         return [getattr(had, key) - getattr(has, key) for key in FINE_TUNING]
 
-    rows = [
-        [task, str(has.pairs), *(_change(had, has, key) for key in FINE_TUNING)]
-        for task, had, has in [
-            ("mean of the tasks", before.mean_of_tasks, after.mean_of_tasks),
-            *sorted(tasks, key=rank),
-        ]
-    ]
+    rows: list[Row] = []
+    mean = "mean of the tasks", before.mean_of_tasks, after.mean_of_tasks
+    for task, had, has in (mean, *sorted(tasks, key=rank)):
+        shares = ([percent(getattr(own, key)) for own in (had, has)] for key in FINE_TUNING)
+        rows.append([task, str(has.pairs), *map(" → ".join, shares)])
     return Table(
         f"{name} before → after fine-tuning, on the {after.name}",
         ["task", "pairs", *map(_short_label, FINE_TUNING)],
@@ -262,16 +267,8 @@ def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table:
     )
 
 
-def _change(before: TaskFigures, after: TaskFigures, key: str) -> str:
-    return f"{percent(getattr(before, key))} → {percent(getattr(after, key))}"
-
-
 def epoch_line(figures: Mapping[str, float]) -> str:
-    """Returns the progress line of an epoch; its ETA assumes that all planned steps are made.
-
-    Args:
-        figures: The epoch as a flat row, as `Epoch.row` returns it.
-    """
+    """Returns the progress line of an epoch, a flat row; its ETA is for all planned steps."""
     epoch = int(figures["epoch"])
     planned = epoch * figures["planned_steps"] / figures["step"]
     left = (planned - epoch) * (figures["train_seconds"] + figures["validation_seconds"])
@@ -308,22 +305,6 @@ def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:
     return {f" ({name})" if len(distinct) > 1 else "": rules for name, rules in distinct.items()}
 
 
-def _group_rows(group: str, models: Models, rules: RuleMetrics) -> Iterator[Row]:
-    """Yields a row for each model, then for each rule; the first one names the group."""
-    figures = {_label(name, model): model.result.groups[group] for name, model in models.items()}
-    label, grids = group, str(next(iter(figures.values())).grids)
-    for name, own in figures.items():
-        shades = {"solve_rate": own.metrics["solve_rate"]}
-        cells = (
-            _with_skill(own.metrics[key], rules, key, shade=shades.get(key))
-            for key in GROUP_METRICS
-        )
-        yield [label, name, grids, *cells]
-        label = ""
-    for rule, metrics in rules.items():
-        yield ["", rule_label(rule), grids, *(percent(metrics.get(key)) for key in GROUP_METRICS)]
-
-
 def _with_skill(
     value: float | None,
     rules: RuleMetrics,
@@ -338,3 +319,21 @@ def _with_skill(
     if interval is not None:
         small = "{:.1f} to {:.1f}".format(*(100 * end for end in interval))
     return Cell(percent(value), small, look, shade)
+
+
+def curves(histories: Mapping[str, History], monitor: str) -> Markup:
+    """Draws the main validation metrics and both losses, but none whose values are all equal."""
+    shares = ("val_solve_rate", monitor, "val_grid_accuracy", "val_cell_accuracy")
+    rows = [row for history in histories.values() for row in history]
+    charts = [
+        learning_curves(histories, metric, label_of(metric), prefix=f"curve-{metric}")
+        for metric in dict.fromkeys((*shares, "train_loss", f"{VALIDATION}{LOSS}"))
+        if len({row.get(metric) for row in rows} - {None}) > 1
+    ]
+    caption = (
+        "Losses and validation metrics after each epoch; a large mark is the best epoch on that "
+        "metric."
+    )
+    if len(histories) > len(SERIES):
+        caption += f" Only the best of {len(histories)} curves is in colour."
+    return block("charts", charts, caption)

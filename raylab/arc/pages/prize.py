@@ -95,34 +95,32 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
     work += ["sizes by rule", "answer seconds"]
     columns += [Column(label, page_only=True) for label in work]
     rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
+    rows: list[Row] = []
+    for name, generation, score in (*scores, *_flatten(rules)):
+        errors, training = score.errors, score.trained
+        first, two = (None, None) if errors is None else (errors.first_attempt, errors.two_attempts)
+        row = [
+            name,
+            generation,
+            f"{score.tasks:,}",
+            f"{score.outputs:,}",
+            _with_error(score.first_attempt, first, score.tasks),
+            _with_error(score.two_attempts, two, score.tasks),
+        ]
+        if before:
+            had = training and training.before
+            row += [percent(had.first_attempt), percent(had.two_attempts)] if had else ["-", "-"]
+        if trained:
+            row += [f"{training.steps:.0f}", f"{training.seconds:.1f}"] if training else ["-", "-"]
+        seconds = "-" if score.seconds is None else f"{score.seconds:.2f}"
+        rows.append([*row, percent(score.sizes_by_rule), seconds])
     return Table(
         f"Scores as ARC Prize counts them{_seen_tasks(metrics)}",
         columns,
-        [
-            [*names, *_cells(score, before, bool(trained))]
-            for *names, score in [*scores, *_flatten(rules)]
-        ],
+        rows,
         "The mean over tasks of the share of a task's test outputs that is solved, ± its standard "
         "error; steps and seconds are means too. No test output is read before the scores.",
     )
-
-
-def _cells(score: PrizeScore, before: bool, trained: bool) -> Row:
-    errors, training = score.errors, score.trained
-    first, two = (None, None) if errors is None else (errors.first_attempt, errors.two_attempts)
-    cells = [
-        f"{score.tasks:,}",
-        f"{score.outputs:,}",
-        _with_error(score.first_attempt, first, score.tasks),
-        _with_error(score.two_attempts, two, score.tasks),
-    ]
-    if before:
-        had = training and training.before
-        cells += [percent(had.first_attempt), percent(had.two_attempts)] if had else ["-", "-"]
-    if trained:
-        cells += [f"{training.steps:.0f}", f"{training.seconds:.1f}"] if training else ["-", "-"]
-    seconds = "-" if score.seconds is None else f"{score.seconds:.2f}"
-    return [*cells, percent(score.sizes_by_rule), seconds]
 
 
 def _with_error(value: float, error: float | None, tasks: int) -> str:

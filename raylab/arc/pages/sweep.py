@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping
 
 from raylab.arc.config.search import Domain, SearchSpace
 from raylab.arc.grid_metrics import LOSS, VALIDATION, best_rule, label_of, mode_of, skill, worst
-from raylab.arc.pages.curves import curves
-from raylab.arc.pages.models import FREE_MARK
+from raylab.arc.pages.models import FREE_MARK, curves
 from raylab.arc.sweep import SweepMetrics, show_value
 from raylab.core.page.charts import History
-from raylab.core.page.page import Block, Page, Section, block, provenance
+from raylab.core.page.page import Page, Section, block, provenance
 from raylab.core.page.table import BEST, MISSING, RULE, Cell, Column, Row, Table, percent
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.run_record import RunRecord
@@ -32,29 +31,40 @@ def sweep_page(
 ) -> Page:
     """Returns the page of a sweep; `best` is the configuration of the first trial as YAML."""
     space = SearchSpace.model_validate(record.config["space"])
+    values = {"architecture": join_names([*space.model], 12)}
+    for key, domain in _select_domains(space).items():
+        if domain.choice is not None:
+            values[key] = ", ".join(map(show_value, domain.choice))
+        else:
+            low, high = domain.bounds
+            values[key] = f"{low:g} to {high:g}{', logarithmic' if domain.log_uniform else ''}"
+    first = sweep.trials[0].drawn or {}
+    space_table = Table(
+        "Values searched, and those of the first trial",
+        ["key", Column("searched", text=True), Column("first trial", text=True)],
+        [[key, text, show_value(first.get(key, "-"))] for key, text in values.items()],
+    )
     shown = [trial.trial for trial in sweep.trials[:SHOWN_TRIALS] if trial.trained]
     # The table of trials has their values.
     ranked = {f"trial {trial.partition('-')[0]}": histories[trial] for trial in shown}
     sections = [
-        Section("search", "What was searched", [_space_table(space, sweep)], page_only=True),
+        Section("search", "What was searched", [space_table], page_only=True),
         Section("trials", "Trials by rank", [sweep_table(sweep, monitor)]),
         Section("curves", "Learning curves", [curves(ranked, monitor)]),
-        Section("best", "Configuration of the first trial", _best(uri, best)),
+        Section(
+            "best",
+            "Configuration of the first trial",
+            [
+                "This command trains it in full:",
+                block(
+                    "code", shlex.join(["python", "jobs/train.py", "--config", f"{uri}/best.yaml"])
+                ),
+                block("fold", "best.yaml", [block("code", best)]),
+            ],
+        ),
         provenance(uri, record),
     ]
     return Page("sweep", record.name, uri, list(_summarize(space, sweep, monitor)), sections)
-
-
-def _space_table(space: SearchSpace, sweep: SweepMetrics) -> Table:
-    """Returns the searched keys and values, beside those of the first trial."""
-    best = sweep.trials[0].drawn or {}
-    values = {"architecture": join_names([*space.model], 12)}
-    values |= {key: _describe(domain) for key, domain in _select_domains(space).items()}
-    return Table(
-        "Values searched, and those of the first trial",
-        ["key", Column("searched", text=True), Column("first trial", text=True)],
-        [[key, text, show_value(best.get(key, "-"))] for key, text in values.items()],
-    )
 
 
 def _select_domains(space: SearchSpace) -> dict[str, Domain]:
@@ -62,19 +72,6 @@ def _select_domains(space: SearchSpace) -> dict[str, Domain]:
     domains = [domain for name in space.model for domain in space.domains(name).items()]
     domains.sort(key=lambda domain: domain[0].startswith("training."))
     return {key: domain for key, domain in domains if domain.count != 1}
-
-
-def _describe(domain: Domain) -> str:
-    if domain.choice is not None:
-        return ", ".join(map(show_value, domain.choice))
-    low, high = domain.bounds
-    return f"{low:g} to {high:g}{', logarithmic' if domain.log_uniform else ''}"
-
-
-def _best(uri: str, best: str) -> list[Block]:
-    again = shlex.join(["python", "jobs/train.py", "--config", f"{uri}/best.yaml"])
-    whole = block("fold", "best.yaml", [block("code", best)])
-    return ["This command trains it in full:", block("code", again), whole]
 
 
 def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:

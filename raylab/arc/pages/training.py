@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import DataConfig, TrainingConfig
 from raylab.arc.grid_metrics import VALIDATION, mode_of
-from raylab.arc.pages.curves import curves
 from raylab.arc.pages.models import (
     FREE_MARK,
     Models,
+    curves,
     find_leader,
     fine_tuning_table,
     group_table,

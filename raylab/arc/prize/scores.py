@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from raylab.arc.data.tasks import Grid, Task
 from raylab.arc.grid_metrics import RULES
-from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, curve_views
+from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
 from raylab.arc.records import AttemptScore, GridRows, PrizeScore, TrainedScore, VotesScore
 from raylab.arc.rules import rule_attempts
 from raylab.arc.scoring.evaluation import UnitScore
@@ -66,13 +66,28 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
 
     `answers` may hold more tasks than `solutions`, which holds one or more.
     """
-    by_views = {count: score_answers(answers, solutions, count) for count in curve_views(views)}
+    # 1, 2, 4, 8, ... below `views`, and `views`.
+    counts = [1 << power for power in range((views - 1).bit_length())] + [views]
+    by_views = {count: score_answers(answers, solutions, count) for count in counts}
     answered = [answers[task] for task in solutions]
     questions = [question for own in answered for question in own.questions]
     attempts = [grid for both in attempts_of(questions, views) for grid in both]
     flags = [view.by_rule for question in questions for view in question.views[:views]]
     # A submission does not tell which sizes are those of the rule.
     by_rule = None if None in flags else statistics.fmean(flag is True for flag in flags)
+    training = {own.task: own.trained for own in answered if own.trained}
+    before = [
+        score_task(attempts_of(own.before, views), solutions[task])
+        for task, own in training.items()
+        if own.before
+    ]
+    trained = None
+    if training:
+        trained = TrainedScore(
+            before=_mean(before) if before else None,
+            steps=statistics.fmean(own.steps for own in training.values()),
+            seconds=statistics.fmean(own.seconds for own in training.values()),
+        )
     return _total(by_views[views].values()).model_copy(
         update={
             "curve": tuple(
@@ -82,7 +97,7 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
             "seconds": statistics.fmean(own.seconds for own in answered),
             "sizes_by_rule": by_rule,
             "missing": attempts.count(()),
-            "trained": _summarize_training(answered, solutions, views),
+            "trained": trained,
         }
     )
 
@@ -140,22 +155,4 @@ def _of_both(
     return AttemptScore(
         first_attempt=figure(score.first_attempt for score in scores),
         two_attempts=figure(score.two_attempts for score in scores),
-    )
-
-
-def _summarize_training(
-    answered: Sequence[TaskAnswers], solutions: Solutions, views: int
-) -> TrainedScore | None:
-    trained = {answers.task: answers.trained for answers in answered if answers.trained}
-    if not trained:
-        return None
-    before = [
-        score_task(attempts_of(training.before, views), solutions[task])
-        for task, training in trained.items()
-        if training.before
-    ]
-    return TrainedScore(
-        before=_mean(before) if before else None,
-        steps=statistics.fmean(training.steps for training in trained.values()),
-        seconds=statistics.fmean(training.seconds for training in trained.values()),
     )

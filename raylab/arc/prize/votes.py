@@ -129,8 +129,3 @@ class TaskAnswers(Record):
     """Time of its answers; tasks that are answered together share their time equally."""
     trained: TaskTraining | None = None
     """The cost of training on the task; None without any."""
-
-
-def curve_views(views: int) -> list[int]:
-    """Returns 1, 2, 4, 8, ... below `views`, and `views`."""
-    return [1 << power for power in range((views - 1).bit_length())] + [views]

@@ -195,7 +195,17 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
                 f"no task of data.source={config.data.source} has a test input: score its pairs "
                 "with scoring=pairs, or those that the model has not seen with data.split_by=pair"
             )
-        _require_specialists(config, models)
+        training = config.scoring.test_time_training
+        if training is not None and training.specialists is not None:
+            place = Place.at(training.specialists) / SPECIALISTS
+            for model in models:
+                if not (place / model).files("**/*.pt"):
+                    raise RunError(
+                        f"{place} holds no specialist of model {model}, only of: "
+                        f"{', '.join(place.names()) or 'none'}. Name a run that kept those of this "
+                        "model in scoring.test_time_training.specialists, or leave it out and "
+                        "train them"
+                    )
     scoring = plan_scoring(models, config.generations, config.data, config.scoring, run)
     return open_run(scoring, config)
 
@@ -203,20 +213,6 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
 def open_run(scoring: Scoring, config: EvaluateConfig) -> Scoring:
     """Opens the run of a plan and writes the plan into it."""
     return replace(scoring, tree=Run.open(config)).written()
-
-
-def _require_specialists(config: EvaluateConfig, models: Mapping[str, str]) -> None:
-    training = config.scoring.test_time_training
-    if training is None or training.specialists is None:
-        return
-    place = Place.at(training.specialists) / SPECIALISTS
-    for model in models:
-        if not (place / model).files("**/*.pt"):
-            raise RunError(
-                f"{place} holds no specialist of model {model}, only of: "
-                f"{', '.join(place.names()) or 'none'}. Name a run that kept those of this model "
-                "in scoring.test_time_training.specialists, or leave it out and train them"
-            )
 
 
 def plan_scoring(
@@ -236,12 +232,6 @@ def plan_scoring(
     `data.split_by=pair` they are scored on all tasks, but only on the pairs that none of them has
     seen. A tree that was begun keeps its units. Without `trained`, the files of `models` are
     answers and no checkpoints.
-
-    Raises:
-        DataError: The tasks cannot be used, or none is left to score.
-        CheckpointError: A checkpoint cannot be used.
-        RunError: The tree holds scores of other models or checkpoints.
-        ConfigError: The generations cannot be used.
     """
     datasets = generation_configs(generations, data)
     files: dict[str, str] = {}

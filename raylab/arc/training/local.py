@@ -10,12 +10,11 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.config.jobs import TrainConfig
-from raylab.arc.data.sides import Sides
+from raylab.arc.data.split import Sides
 from raylab.arc.device import use_share
 from raylab.arc.inputs import Inputs
 from raylab.arc.records import TrainingMetrics
-from raylab.arc.training.experiment import build_experiment
-from raylab.arc.training.loop import train_epochs
+from raylab.arc.training.loop import Experiment, train_epochs
 from raylab.arc.training.outcome import report_training, with_test
 from raylab.arc.training.reporter import EpochListener, ended_metrics, reporting
 from raylab.core.live import progress
@@ -51,7 +50,7 @@ def fit(
     # Lightning's hints about devices and loaders are not for the user.
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    experiment = build_experiment(config, sides, start, run_id=run.id)
+    experiment = Experiment(config, sides, start, run_id=run.id)
     with reporting(config.tracking, run, on_epoch) as reporter, progress():
         try:
             return train_epochs(

@@ -1,26 +1,144 @@
-"""The training loop of a worker, here or on Ray. The first worker stores and reports each epoch.
+"""The training loop of a worker, here or on Ray: its data, module and trainer, and its epochs.
 
-A checkpoint is durable before the record names it, so a run that is killed at any moment continues
-from the last epoch in its record.
+The first worker stores and reports each epoch. A checkpoint is durable before the record names it,
+so a run that is killed at any moment continues from the last epoch in its record.
 """
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins import CheckpointIO
+from torch.utils.data import DataLoader
 
-from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_name, checkpoint_path
+from raylab.arc.checkpoints import (
+    CHECKPOINTS,
+    DIGEST,
+    Checkpoint,
+    checkpoint_name,
+    checkpoint_path,
+    digest,
+    load_training,
+)
+from raylab.arc.config.jobs import TrainConfig
+from raylab.arc.config.sections import TrainingConfig
+from raylab.arc.data.batching import Batch, BatchPlan, planned_loader
+from raylab.arc.data.split import Sides
+from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
+from raylab.arc.device import hardware_precision
 from raylab.arc.grid_metrics import merit
+from raylab.arc.module import ArcModule
+from raylab.arc.optimisation import build_callbacks
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
-from raylab.arc.training.experiment import Experiment, build_trainer
+from raylab.arc.rules import rule_metrics
 from raylab.arc.training.reporter import Reporter
 from raylab.core.background import Listeners
 from raylab.core.errors import RunError
+from raylab.core.files import Place
 from raylab.core.printable import duration
 from raylab.core.runs.run import Run
 
+GPU_LOADER_PROCESSES = 4
 SIGN_SECONDS = 0.5
 """Least time between two signs of life."""
+
+
+class Experiment(pl.LightningDataModule):
+    """What a worker trains: the module, and the pairs that it is trained and validated on."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        sides: Sides,
+        start: Checkpoint | None = None,
+        *,
+        run_id: str | None = None,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        """Builds the module, with the weights of `start`, and the plans of worker `rank`."""
+        super().__init__()
+        training, model = config.training, config.model
+        batches: dict[str, Any] = {
+            "batch_size": training.batch_size,
+            "demonstrations": model.context_pairs,
+            "rank": rank,
+            "world": world,
+        }
+        self.processes = GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0
+        """Processes that build batches; without any the training process does."""
+        self.train = StepPlan(
+            sides.store,
+            sides.train,
+            augmentation=Augmentation.of(training, relabelled=model.colour_relabelling),
+            seed=training.seed,
+            **batches,
+        )
+        self.val = BatchPlan(sides.store, sides.val, **batches)
+        self.module = ArcModule(config, sides, start, epoch_steps=len(self.train), run_id=run_id)
+        weights = training.objective.model_dump()
+        self.rules = {} if rank else rule_metrics(sides.store, sides.val, weights)
+        """Metrics of the rules that learn nothing on the validation pairs; only for rank 0."""
+
+    def train_dataloader(self) -> DataLoader[TrainingStep]:
+        """Returns the steps of the trainer's current epoch.
+
+        The epoch is set here because Lightning sets it too late: on resume it creates the iterator
+        first, and a loader with processes asks for its first batches at once.
+        """
+        if self.trainer is not None:
+            progress = cast("Any", self.trainer.fit_loop.epoch_progress)
+            self.train.set_epoch(progress.current.processed)
+        return planned_loader(self.train, processes=self.processes)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        return planned_loader(self.val, processes=self.processes)
+
+
+def build_trainer(
+    training: TrainingConfig,
+    *,
+    callbacks: Sequence[pl.Callback] = (),
+    plugins: Sequence[Any] = (),
+    **placement: Any,
+) -> pl.Trainer:
+    """Returns a trainer; `placement` holds Lightning's accelerator and strategy.
+
+    It validates after each epoch and stops early on `training.monitor`. Checkpoints, logs
+    and progress are up to `callbacks`.
+    """
+    return pl.Trainer(
+        max_epochs=training.epochs or -1,
+        precision=cast("Any", hardware_precision(training.precision).value),
+        gradient_clip_val=training.gradient_clip,
+        callbacks=[*build_callbacks(training), *callbacks],
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        plugins=[*plugins, CheckpointFiles()],
+        **placement,
+    )
+
+
+class CheckpointFiles(CheckpointIO):
+    """Checkpoints as files of a run on any filesystem, written whole or not at all."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        with Place.at(path).writer() as file:
+            torch.save(checkpoint | {DIGEST: digest(checkpoint)}, file)
+
+    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        return load_training(Place.at(path))
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Place.at(path).parent.remove()
 
 
 def train_epochs(
@@ -31,28 +149,28 @@ def train_epochs(
     The first worker stores each epoch: its checkpoint, then the record. Then all report it.
     `placement` is Lightning's accelerator, devices, strategy and plugins.
     """
-    module, data = experiment.module, experiment.data
+    module = experiment.module
     recorded = run.read_record(TrainingMetrics)
     store = EpochStore(run, experiment, reporter, recorded)
     callbacks = [store, Heartbeat(reporter)]
     trainer = build_trainer(module.training_config, callbacks=callbacks, **placement)
     if trainer.global_rank == 0:
-        parameters, pairs = store.parameters, len(data.train.pairs)
+        parameters, pairs = store.parameters, len(experiment.train.pairs)
         reporter.line(
             f"{module.origin.model.label}: {parameters:,} parameters, "
-            f"{pairs:,} training pairs in {len(data.train):,} steps, "
-            f"{len(data.val.pairs):,} validation pairs, {trainer.world_size} worker(s), "
+            f"{pairs:,} training pairs in {len(experiment.train):,} steps, "
+            f"{len(experiment.val.pairs):,} validation pairs, {trainer.world_size} worker(s), "
             f"{trainer.strategy.root_device.type}, {trainer.precision}",
             {
                 "parameters": parameters,
                 "pairs": pairs,
-                "steps": len(data.train),
+                "steps": len(experiment.train),
                 "workers": trainer.world_size,
             },
         )
     trainer.fit(
         module,
-        datamodule=data,
+        datamodule=experiment,
         ckpt_path=recorded and str(run / checkpoint_path(recorded.last.epoch)),
         weights_only=True,
     )
@@ -67,11 +185,7 @@ class EpochStore(pl.Callback):
     """Recorder of the metrics and times of epochs, which also stores their checkpoints."""
 
     def __init__(
-        self,
-        run: Run,
-        experiment: Experiment,
-        reporter: Reporter,
-        recorded: TrainingMetrics | None,
+        self, run: Run, experiment: Experiment, reporter: Reporter, recorded: TrainingMetrics | None
     ) -> None:
         """Stores epochs in `run`, after those that are recorded, and reports them."""
         self.run, self.experiment, self.reporter = run, experiment, reporter
@@ -91,20 +205,27 @@ class EpochStore(pl.Callback):
         self._clock = [time.perf_counter()]
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Notes the end of training."""
         self._clock.append(time.perf_counter())
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Notes the end of validation."""
         self._clock.append(time.perf_counter())
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Stores the epoch's checkpoint, then its record, and reports it."""
         metrics = self.metrics = self._add_epoch(trainer)
+        epoch = metrics.last.epoch
         if trainer.global_rank == 0:
-            self._require_own(metrics)
+            # Workers of a lost cluster live on for a minute, in which another cluster may resume
+            # the run.
+            self.run.require_own()
+            recorded = self.run.read_record(TrainingMetrics)
+            if recorded is not None and recorded.last.epoch > epoch:
+                raise RunError(
+                    f"run {self.run} has epoch {recorded.last.epoch} in its record, past epoch "
+                    f"{epoch} of this process, which stops: another one continues the run"
+                )
         # All workers gather the state; the first one writes it.
-        trainer.save_checkpoint(str(self.run / checkpoint_path(metrics.last.epoch)))
+        trainer.save_checkpoint(str(self.run / checkpoint_path(epoch)))
         if trainer.global_rank == 0:
             self._record.tell(metrics)
             self._remove_all_but(metrics)
@@ -115,7 +236,7 @@ class EpochStore(pl.Callback):
         before, module = self.metrics, self.experiment.module
         start, trained, validated = self._clock
         steps = trainer.global_step - (before.last.step if before else 0)
-        pairs = len(self.experiment.data.train.pairs) * steps / module.epoch_steps
+        pairs = len(self.experiment.train.pairs) * steps / module.epoch_steps
         epoch = Epoch.of_row(
             {name: float(value) for name, value in trainer.callback_metrics.items()}
             | {
@@ -148,19 +269,6 @@ class EpochStore(pl.Callback):
     def _merit(self, epoch: Epoch) -> float:
         return merit(self.training.monitor, self._monitored(epoch))
 
-    def _require_own(self, metrics: TrainingMetrics) -> None:
-        """Refuses to store an epoch if another process has taken over the run.
-
-        Workers of a lost cluster live on for a minute, in which another cluster may resume the run.
-        """
-        self.run.require_own()
-        recorded = self.run.read_record(TrainingMetrics)
-        if recorded is not None and recorded.last.epoch > metrics.last.epoch:
-            raise RunError(
-                f"run {self.run} has epoch {recorded.last.epoch} in its record, past epoch "
-                f"{metrics.last.epoch} of this process, which stops: another one continues the run"
-            )
-
     def _remove_all_but(self, metrics: TrainingMetrics) -> None:
         """Removes all checkpoints but the best, the last, and those in the record on disk."""
         kept = sorted(metrics.history, key=lambda epoch: (self._merit(epoch), epoch.epoch))
@@ -179,7 +287,6 @@ class Heartbeat(pl.Callback):
     """Callback of the first worker that reports steps, loss and the time left within epochs."""
 
     def __init__(self, reporter: Reporter) -> None:
-        """Reports every `SIGN_SECONDS`."""
         self._reporter = reporter
         self._last_sign = time.monotonic()
         self._start: tuple[int, float] | None = None
@@ -188,7 +295,6 @@ class Heartbeat(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Reports the step, its loss and the time left, if it is time to."""
         now, step = time.monotonic(), trainer.global_step
         first, start = self._start = self._start or (step, now)
         if trainer.global_rank or step == first or now < self._last_sign + SIGN_SECONDS:

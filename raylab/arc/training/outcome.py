@@ -4,20 +4,14 @@ from typing import Any
 
 import torch
 
-from raylab.arc.checkpoints import Checkpoint, read_checkpoint
+from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import ScoringConfig
-from raylab.arc.data.sides import Sides
+from raylab.arc.data.split import Sides
 from raylab.arc.device import use_share
 from raylab.arc.grid_metrics import LOSS
 from raylab.arc.loss import MeanLoss
-from raylab.arc.metrics import (
-    as_floats,
-    group_metrics,
-    sum_by_task,
-    task_intervals,
-    task_metrics,
-)
+from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_intervals, task_metrics
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.pages.models import summary_table
 from raylab.arc.pages.training import training_page
@@ -48,25 +42,18 @@ def with_test(
     for checkpoint in checkpoints.values():
         log_line(f"testing {checkpoint}", training=run.name, checkpoint=checkpoint)
     calls = {key: (config, sides, uri, workers.share) for key, uri in checkpoints.items()}
-    tested = metrics.model_copy(update=dict(workers.run(measure_checkpoint, calls)))
+    tested = metrics.model_copy(update=dict(workers.run(measure_test, calls)))
     run.write_record(tested)
     return tested
 
 
-def measure_checkpoint(
-    config: TrainConfig, sides: Sides, checkpoint: str, share: ClusterConfig
-) -> HeldOut:
-    """Returns the figures of the checkpoint at a URI on the test side."""
-    return measure_test(config, sides, read_checkpoint(checkpoint), use_share(share))
-
-
-def measure_test(
-    config: TrainConfig, sides: Sides, checkpoint: Checkpoint, device: torch.device
-) -> HeldOut:
+def measure_test(config: TrainConfig, sides: Sides, uri: str, share: ClusterConfig) -> HeldOut:
     """Returns the figures of a checkpoint on the test side, computed exactly as in validation.
 
     A GPU uses the precision that training would choose there, a CPU float32.
     """
+    checkpoint = read_checkpoint(uri)
+    device = use_share(share)
     import_model_classes(ScoringConfig().trusting([config.model]).model_classes)
     store, weights = sides.posed, config.training.objective.model_dump()
     ids, tasks = store.task_ids, store.task_of[sides.test]

@@ -17,8 +17,6 @@ from raylab.core.tracking import Figures, Tracker, tracking
 HEARTBEAT_SECONDS = 30.0
 """Longest time in seconds between two lines of a training, unless it validates."""
 
-SECOND_DECAY = "its learning rate, which had decayed, rises again and decays at the new end"
-
 EpochListener = Callable[[Figures, float], object]
 """Function that gets what `Reporter.epoch` gets."""
 
@@ -92,14 +90,7 @@ class Here:
 def reporting(
     trackers: Sequence[Tracking], run: Run, on_epoch: EpochListener | None = None
 ) -> Generator[Here]:
-    """Yields the reporter of a training in the process of its job.
-
-    `on_epoch` is told of each epoch too.
-
-    Raises:
-        ConfigError: The package of a tracker is not installed.
-        RunError: TensorBoard's file could not be written after any epoch, nor at the end.
-    """
+    """Yields the reporter of a training in the process of its job; tells `on_epoch` as well."""
     with tracking(trackers, run) as opened:
         reporter = Here(run, opened, on_epoch)
         yield reporter
@@ -121,7 +112,9 @@ def ended_metrics(config: TrainConfig, run: Run) -> TrainingMetrics | None:
         early = f"; it stopped early, at epoch {last.epoch}" if stopped else ""
         log_line(f"run {run.name} is {state}{early}", training=run.name)
         return metrics
-    goes_on = "its cosines go on" if training.schedule == "cosine_restarts" else SECOND_DECAY
+    goes_on = "its learning rate, which had decayed, rises again and decays at the new end"
+    if training.schedule == "cosine_restarts":
+        goes_on = "its cosines go on"
     log_line(
         f"run {run.name} goes on from epoch {last.epoch} to {training.epochs}: {goes_on}",
         training=run.name,

@@ -16,8 +16,7 @@ from raylab.arc.config.models import ModelConfig
 from raylab.arc.config.sections import Precision, TrainingConfig
 from raylab.arc.data.batching import Draw, build_batch, demonstration_table
 from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep
-from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import Task
+from raylab.arc.data.tasks import PairStore, Task, store_pairs
 from raylab.arc.device import hardware_precision
 from raylab.arc.loss import step_loss
 from raylab.arc.models import build_model

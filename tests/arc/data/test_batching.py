@@ -6,8 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from raylab.arc.data.batching import MISSING, BatchPlan, Grids, demonstration_table, pad_grids
-from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import PAD, Pair, Task
+from raylab.arc.data.tasks import PAD, Pair, PairStore, Task, store_pairs
 from raylab.core.errors import ConfigError, DataError
 from tests.arc.conftest import make_tasks
 

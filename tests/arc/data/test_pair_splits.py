@@ -9,11 +9,9 @@ import pytest
 from raylab.arc.config.sections import CurriculumConfig, DataConfig
 from raylab.arc.data.content import fingerprints
 from raylab.arc.data.generations import redraw
-from raylab.arc.data.sides import load_sides
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.split import split_pairs
-from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.split import load_sides, split_pairs
+from raylab.arc.data.tasks import Pair, Task, store_pairs
 from raylab.core.errors import DataError
 from tests.arc.conftest import fingerprint, make_tasks
 

@@ -12,8 +12,7 @@ from raylab.arc.data.batching import Draw, build_batch, planned_loader
 from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import Augmentation, StepPlan, TrainingStep, cheapest_cuts
-from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.tasks import Pair, PairStore, Task, store_pairs
 from tests.arc.conftest import make_tasks
 
 RELABELLED = Augmentation(colours="all")

@@ -8,8 +8,8 @@ import pytorch_lightning as pl
 from raylab.arc.config.jobs import EvaluateConfig, TrainConfig
 from raylab.arc.config.models import EncoderDecoderConfig
 from raylab.arc.config.sections import DataConfig, Precision, ScoringConfig, TrainingConfig
-from raylab.arc.data.sides import load_sides
-from raylab.arc.training.experiment import build_experiment, build_trainer
+from raylab.arc.data.split import load_sides
+from raylab.arc.training.loop import Experiment, build_trainer
 from raylab.core.runs.run import Run
 from raylab.core.runs.run_record import RunRecord
 from tests.arc.measured import training_metrics
@@ -26,9 +26,9 @@ def train_small(run: Run, data: DataConfig = DATA, seed: int = 307) -> None:
         data=data,
         training=TrainingConfig(epochs=1, seed=seed, precision=Precision.FLOAT32),
     )
-    experiment = build_experiment(config, load_sides(config.data))
+    experiment = Experiment(config, load_sides(config.data))
     trainer: pl.Trainer = build_trainer(config.training, accelerator="cpu")
-    trainer.fit(experiment.module, datamodule=experiment.data)
+    trainer.fit(experiment.module, datamodule=experiment)
     trainer.save_checkpoint(Path(run.path) / CHECKPOINT, weights_only=False)
     run.write_record(training_metrics(checkpoint=CHECKPOINT))
     run.write_record(RunRecord.start(config, run.name).finish())

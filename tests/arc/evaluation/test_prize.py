@@ -17,8 +17,8 @@ from raylab.arc.config.sections import (
 )
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.evaluation import prize
+from raylab.arc.evaluation.prize import KEYS
 from raylab.arc.pages.prize import prize_page
-from raylab.arc.prize.submissions import KEYS
 from raylab.arc.records import EvaluationMetrics
 from raylab.core.errors import DataError, RunError
 from raylab.core.page.page import render

@@ -16,7 +16,7 @@ import torch
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.models import ChampionConfig, EncoderDecoderConfig
 from raylab.arc.config.sections import DataConfig, TrainingConfig
-from raylab.arc.data.sides import load_sides
+from raylab.arc.data.split import load_sides
 from raylab.arc.on_ray.train import fit
 from raylab.arc.on_ray.train_worker import SETTINGS, work
 from raylab.arc.records import TrainingMetrics

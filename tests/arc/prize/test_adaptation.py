@@ -13,12 +13,11 @@ from raylab.arc.config.models import EncoderDecoderConfig
 from raylab.arc.config.sections import TaskTrainingConfig, VotesConfig
 from raylab.arc.data.batching import Grids
 from raylab.arc.data.steps import TrainingStep
-from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.tasks import Pair, Task, store_pairs
 from raylab.arc.loss import step_loss
 from raylab.arc.models.base import GridModel
-from raylab.arc.prize import adaptation
-from raylab.arc.prize.adaptation import become_specialist, specialist_file, train_on_task
+from raylab.arc.prize import answering
+from raylab.arc.prize.answering import become_specialist, specialist_file, train_on_task
 from raylab.arc.prize.votes import as_rows, draw_views
 from raylab.arc.records import GridRows
 from raylab.core.errors import CheckpointError, NonFiniteLossError
@@ -75,7 +74,7 @@ def test_each_demonstration_is_asked_for_of_the_others_in_the_same_view(
         drawn.append(step)
         return step_loss(model, step, shape_weight)
 
-    monkeypatch.setattr(adaptation, "step_loss", record)
+    monkeypatch.setattr(answering, "step_loss", record)
     training, votes = BRIEF.model_copy(update={"augmentations": 8, "steps": 12}), VotesConfig()
     train_on_task(small_model(CONFIG), task, training, votes, demonstrations=2, device=CPU)
     shown = task.demonstrations
@@ -112,7 +111,7 @@ def test_it_learns_the_task():
 
 def test_the_seconds_of_a_task_end_its_training(task: Task, monkeypatch: pytest.MonkeyPatch):
     clock = count()
-    monkeypatch.setattr(adaptation, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(answering, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
     def steps(**budget: float | None) -> int:
         training = TaskTrainingConfig(augmentations=2, **budget)

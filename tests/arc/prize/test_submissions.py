@@ -12,8 +12,8 @@ import pytest
 from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.evaluation.prize import read_submission, submission_bytes
 from raylab.arc.prize.scores import prize_score, rule_scores, solutions_of
-from raylab.arc.prize.submissions import read_submission, submission_bytes
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
 from raylab.core.errors import DataError
 from raylab.core.files import Place

@@ -11,11 +11,10 @@ from raylab.arc.config.sections import ScoringConfig, VotesConfig
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.generations import SYMMETRIES
 from raylab.arc.data.tasks import NO_OUTPUT, Pair, Task
-from raylab.arc.models.autoregressive import START
-from raylab.arc.models.base import Answers
+from raylab.arc.models.base import START, Answers
+from raylab.arc.pages.pictures import contrast, keep_one_question, picture_attempts
 from raylab.arc.prize import answering
 from raylab.arc.prize.answering import Answerer, answer_tasks
-from raylab.arc.prize.pictures import contrast, keep_one_question, picture_attempts
 from raylab.arc.prize.scores import prize_score
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_views
 from raylab.arc.records import Example, GridRows

@@ -8,9 +8,8 @@ from raylab.arc.config.models import ModelConfig
 from raylab.arc.config.sections import ScoringConfig
 from raylab.arc.data.batching import BatchPlan
 from raylab.arc.data.content import Seen, TaskSet, fingerprints
-from raylab.arc.data.sides import Sides
-from raylab.arc.data.store import group_indices, store_pairs
-from raylab.arc.data.tasks import Task
+from raylab.arc.data.split import Sides
+from raylab.arc.data.tasks import Task, group_indices, store_pairs
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.module import ArcModule
 from raylab.arc.scoring.evaluation import score_tasks

@@ -23,11 +23,10 @@ from raylab.arc.config.models import (
 from raylab.arc.config.sections import DataConfig, Precision, TrainingConfig
 from raylab.arc.data.batching import Draw, build_batch
 from raylab.arc.data.content import fingerprints
-from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.split import Sides
 from raylab.arc.data.steps import StepPlan, TrainingStep
-from raylab.arc.data.store import PairStore, store_pairs
-from raylab.arc.data.tasks import Task
+from raylab.arc.data.tasks import PairStore, Task, store_pairs
 from raylab.arc.device import hardware_precision
 from raylab.arc.grid_metrics import SCORED
 from raylab.arc.loss import MeanLoss, step_loss
@@ -35,7 +34,7 @@ from raylab.arc.metrics import Count, metric_values
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
-from raylab.arc.training.experiment import Experiment, build_experiment, build_trainer
+from raylab.arc.training.loop import Experiment, build_trainer
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import CheckpointError, NonFiniteLossError
 from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
@@ -64,9 +63,9 @@ def fit(
     experiment: Experiment | None = None,
     **placement: Any,
 ) -> Fit:
-    experiment = experiment or build_experiment(config, sides_of(tasks))
+    experiment = experiment or Experiment(config, sides_of(tasks))
     trainer = build_trainer(config.training, callbacks=callbacks, accelerator="cpu", **placement)
-    trainer.fit(experiment.module, datamodule=experiment.data)
+    trainer.fit(experiment.module, datamodule=experiment)
     return trainer, experiment.module
 
 
@@ -208,7 +207,7 @@ def failure(config: TrainConfig, tasks: Sequence[Task], poison: Poison) -> str:
 
 def test_a_nan_loss_names_step_tasks_and_learning_rate(tasks: tuple[Task, ...]) -> None:
     config = settings(SMALL_MODELS["champion"], epochs=3, batch_size=2, lr=0.0123)
-    per_epoch = build_experiment(config, sides_of(tasks)).module.epoch_steps
+    per_epoch = Experiment(config, sides_of(tasks)).module.epoch_steps
     assert 4 < per_epoch < LOSS_CHECK_STEPS
     step = per_epoch + 3
     poison = Poison(step)
@@ -401,7 +400,7 @@ def test_training_from_a_checkpoint_adds_its_tasks(saved: Path, tmp_path: Path) 
     parent = read_checkpoint(saved)
     others = tuple(replace(task, id=f"other-{task.id}") for task in make_tasks(2))
     config, sides = settings(parent.model, epochs=1), sides_of(others)
-    experiment = build_experiment(config, sides, parent)
+    experiment = Experiment(config, sides, parent)
     for name, tensor in experiment.module.model.state_dict().items():
         assert torch.equal(tensor, parent.weights[name]), name
     trainer, _ = fit(config, others, experiment=experiment)

@@ -8,11 +8,12 @@ from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import DataConfig, ScoringConfig
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.split import Sides, load_sides
 from raylab.arc.records import HeldOut
 from raylab.arc.scoring.evaluation import score_tasks
-from raylab.arc.training.outcome import measure_test
+from raylab.arc.training import outcome
+from raylab.core.config.base import ClusterConfig
 from tests.arc.conftest import SMALL_MODELS, fingerprint, small_model
 
 CPU = torch.device("cpu")
@@ -29,7 +30,10 @@ def checkpoint(seen: Seen = NOTHING) -> Checkpoint:
 
 def measured(sides: Sides, data: DataConfig = DATA, seen: Seen = NOTHING) -> HeldOut:
     config = CONFIG.model_copy(update={"data": data})
-    return measure_test(config, sides, checkpoint(seen), CPU)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outcome, "read_checkpoint", lambda uri: checkpoint(seen))
+        share = ClusterConfig(use_gpu=False, cpus_per_worker=1)
+        return outcome.measure_test(config, sides, "some.ckpt", share)
 
 
 @pytest.mark.parametrize("select_on_test", [False, True])

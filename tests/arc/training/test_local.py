@@ -18,15 +18,15 @@ from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_path, read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.models import EncoderDecoderConfig
 from raylab.arc.config.sections import DataConfig, TrainingConfig
-from raylab.arc.data.sides import Sides, load_sides
+from raylab.arc.data.split import Sides, load_sides
 from raylab.arc.inputs import read_inputs
 from raylab.arc.loss import MeanLoss
 from raylab.arc.module import ArcModule
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.time_limit import Course
 from raylab.arc.training import local, loop, outcome, reporter
-from raylab.arc.training.experiment import Experiment
 from raylab.arc.training.local import fit, train
+from raylab.arc.training.loop import Experiment
 from raylab.arc.training.reporter import EpochListener
 from raylab.core.config.base import ClusterConfig
 from raylab.core.errors import CheckpointError, ConfigError, RunError
@@ -194,15 +194,15 @@ def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
     with pytest.raises(Killed):
         trained(config(tmp_path, **options), sides, on_epoch=raises(Killed(), at=2))
     epochs: list[int] = []
-    build = local.build_experiment
+    build = local.Experiment
 
     def build_with_processes(*arguments: Any, **options: Any) -> Experiment:
         experiment = build(*arguments, **options)
-        experiment.data.processes = 1
+        experiment.processes = 1
         return experiment
 
     # Batches that processes build are the same.
-    monkeypatch.setattr(local, "build_experiment", build_with_processes)
+    monkeypatch.setattr(local, "Experiment", build_with_processes)
     run, metrics = trained(
         config(tmp_path, **options),
         sides,

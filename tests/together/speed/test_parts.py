@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from jobs.benchmark import run
 from raylab.arc.config.sections import TrainingConfig
-from raylab.arc.data.store import store_pairs
-from raylab.arc.data.tasks import PAD
+from raylab.arc.data.tasks import PAD, store_pairs
 from raylab.core.runs.run import Run
 from raylab.together.config import BenchmarkConfig, StageConfig
 from raylab.together.speed import arc

@@ -117,13 +117,9 @@ def symmetry(dice: Dice, level: Level, rule: Rule) -> Drawn:
 # They change or choose colours where they stand.
 
 
-def _draw_exchanges(dice: Dice, level: Level) -> Rule:
-    return tuple(dice.sample(NONZERO, 6)[: 2 * level.number])
-
-
 @family(
     "One colour becomes another; at level 2 two colours do, at level 3 three.",
-    _draw_exchanges,
+    lambda dice, level: tuple(dice.sample(NONZERO, 6)[: 2 * level.number]),
     "the old and the new colours",
 )
 def recolour(dice: Dice, level: Level, rule: Rule) -> Drawn:
@@ -136,11 +132,11 @@ def recolour(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return grid, table[grid]
 
 
-def _draw_two_colours(dice: Dice, _: Level) -> Rule:
-    return tuple(sorted(dice.sample(NONZERO, 2)))
-
-
-@family("Two colours are swapped.", _draw_two_colours, "the two colours")
+@family(
+    "Two colours are swapped.",
+    lambda dice, _: tuple(sorted(dice.sample(NONZERO, 2))),
+    "the two colours",
+)
 def swap(dice: Dice, level: Level, rule: Rule) -> Drawn:
     grid = dice.cells(*level.shape(dice), (*rule, *dice.palette(2, rule)))
     dice.scatter(grid, rule)
@@ -357,13 +353,9 @@ def sort(dice: Dice, level: Level, rule: Rule) -> Drawn:
     return before.astype(np.uint8), after.astype(np.uint8)
 
 
-def _draw_operation(dice: Dice, _: Level) -> Rule:
-    return dice.below(4), dice.pick([c for c in NONZERO if c != LINE])
-
-
 @family(
     "The halves on both sides of the line are compared cell by cell.",
-    _draw_operation,
+    lambda dice, _: (dice.below(4), dice.pick([c for c in NONZERO if c != LINE])),
     "the operation (and, or, xor or nor) and the output colour",
 )
 def logic(dice: Dice, level: Level, rule: Rule) -> Drawn:

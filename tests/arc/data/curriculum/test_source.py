@@ -7,10 +7,9 @@ import pytest
 
 from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.store import Indices
-from raylab.arc.data.tasks import Task
+from raylab.arc.data.split import Sides, load_sides
+from raylab.arc.data.tasks import Indices, Task
 from raylab.core.errors import DataError
 from tests.arc.conftest import least_form
 
