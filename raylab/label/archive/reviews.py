@@ -6,7 +6,7 @@ reviewers.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -78,17 +78,18 @@ class RunReviews:
         """
         sequence, status = DECISIONS.c.sequence, DECISIONS.c.status
         open_cases = select(CASES.c.sequence).where(self._mine(CASES), CASES.c.status == HUMAN)
-        body = case_when((status == HUMAN, DECISIONS.c.body))
-        short = select(CASES.c.sequence, *(DECISIONS.c[name] for name in _SHORT), body)
+        body = case_when((status == HUMAN, DECISIONS.c.body)).label("body")
+        place = CASES.c.sequence.label("place")
+        short = select(place, *(DECISIONS.c[name] for name in _SHORT), body)
         made = short.join(CASES, _SAME_CASE).where(self._mine(DECISIONS))
         new = made.where((sequence > after) | sequence.in_([*unconfirmed])).order_by(sequence)
 
         def work(connection: Connection) -> tuple[list[int], list[tuple[int, Decision]]]:
             decisions = list[tuple[int, Decision]]()
-            for place, *row, said in connection.execute(new):
-                report = {"confirmation": bool(said and said.get("confirmation"))}
-                short = dict(zip(_SHORT, row, strict=True))
-                decisions.append((place, Decision(**short, body=report)))
+            for row in connection.execute(new):
+                report = {"confirmation": bool(row.body and row.body.get("confirmation"))}
+                columns = {name: getattr(row, name) for name in _SHORT}
+                decisions.append((row.place, Decision(**columns, body=report)))
             left = connection.scalars(open_cases.where(CASES.c.sequence > after))
             return [*left], decisions
 
@@ -113,11 +114,7 @@ class RunReviews:
         return self._database.read(work)
 
     def take(
-        self,
-        cases: Iterable[int],
-        reviewer: str,
-        now: datetime,
-        until: datetime,
+        self, cases: Sequence[int], reviewer: str, now: datetime, until: datetime
     ) -> int | None:
         """Takes or renews the lease on the first case that waits for the reviewer and is free.
 

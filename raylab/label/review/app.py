@@ -198,8 +198,8 @@ class _Page:
     ) -> Response:
         """Shows the reviewer's latest decisions, and what has become of them."""
         decisions, codes = self._reviews.made_by(reviewer), self._reviews.made_by(reviewer, AUDIT)
-        shown = {"decisions": decisions, "codes": codes, "done": done, "kind": kind}
-        return self._render(request, "decided.html", **shown)
+        shown: dict[str, Any] = {"decisions": decisions, "codes": codes}
+        return self._render(request, "decided.html", **shown, done=done, kind=kind)
 
     # A case
 

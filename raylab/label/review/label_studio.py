@@ -55,8 +55,7 @@ BESIDE = (
     *("created_at", "updated_at", "lead_time"),
 )
 """Keys of JSON-MIN that are no controls."""
-TYPES = ("choices", "taxonomy", "number", "rating")
-VALUES = {"textarea": "text", **dict(zip(TYPES, TYPES, strict=True))}
+VALUES = {name: name for name in ("choices", "taxonomy", "number", "rating")} | {"textarea": "text"}
 """The key of a value by the type of its control."""
 NO = ("", "false", "no", "0")
 MAX_BYTES = 1 << 30

@@ -161,7 +161,7 @@ class Reviews:
         self._run, self._now, self._draw = run, now, draw
         self._queue, self._turn = Queue(self.archived, people), Lock()
         self._entries: dict[int, QueueEntry] = {}
-        # What the archive held when a draw gave no more cases.
+        # The last record that was known when cases were drawn.
         self._drawn = -1
 
     # Queues
@@ -201,14 +201,13 @@ class Reviews:
             start = bisect_right(places, after)
         is_chosen = kind not in ("", AUDIT)
         reasons = self._reasons(places, standings) if is_chosen else {}
-        # Cases behind the first that is free are not looked at.
-        turn = (
+        turn = [
             place
             for place in places[start:] + places[:start]
             if place != after
             and standings[place].waits_for(reviewer)
             and reasons.get(place, kind) == kind
-        )
+        ]
         taken = self._take(turn, reviewer)
         # A draw reads all cases, and gives no more before somebody has decided something.
         if kind == AUDIT and not places and self._queue.seen != self._drawn:
@@ -346,7 +345,7 @@ class Reviews:
         self.archived.add(row, after=stands.last.sequence if stands.last else 0, leased=leased)
         return row.status
 
-    def _take(self, cases: Iterable[int], reviewer: str) -> int | None:
+    def _take(self, cases: Sequence[int], reviewer: str) -> int | None:
         now = self._now()
         return self.archived.take(cases, reviewer, now, now + self.lease)
 
