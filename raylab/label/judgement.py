@@ -113,14 +113,14 @@ class Standing(Generic[D]):
 
     @property
     def turn(self) -> str:
-        """What it waits for if two people judge each case, JUDGE or SETTLE; else empty."""
+        """The action it waits for if two people judge each case, JUDGE or SETTLE; else empty."""
         if not self.waits or self.people == 1:
             return ""
         return JUDGE if len(self.judgements) < self.people else SETTLE
 
     @property
     def reason(self) -> str:
-        """Why it waits, in a word; empty if the run that left it open says why."""
+        """The reason why it waits, in a word; empty if the run that left it open gives it."""
         if self.queue == AUDIT and self.turn != SETTLE:
             return AUDIT
         refused = self.turn == SETTLE and any(made.is_refused for made in self.decisions)
