@@ -30,8 +30,9 @@ DECISION, AUDIT = "decision", "audit"
 DRAW, JUDGE, DECIDE, UNDO = "draw", "judge", "decide", "undo"
 """The actions on a case: its draw for the audit, one of two independent judgements, a decision, and
 the withdrawal of the reviewer's judgement or decision."""
-SETTLE = "settle"
-"""What a case waits for whose two judgements differ; before that it waits for `JUDGE`."""
+SETTLE, REFUSED = "settle", "refused"
+"""Why a case waits for a third person: two judgements differ, or the evaluator refused what others
+decided; before that it waits for `JUDGE`."""
 MAX_NAME = 60
 """Characters of a reviewer's name."""
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -50,7 +51,6 @@ class Decision:
         body: what the reviewer said, or the parameters of the draw, as JSON values.
         kind: its queue, `DECISION` or `AUDIT`.
         sequence: its place among the records of the run, from 1; 0 until it is archived.
-        sha256: SHA-256 of its content, checked when it is read.
     """
 
     case: str
@@ -119,14 +119,12 @@ class Standing(Generic[D]):
         return JUDGE if len(self.judgements) < self.people else SETTLE
 
     @property
-    def judging(self) -> bool:
-        """True while it waits for an independent judgement."""
-        return self.turn == JUDGE
-
-    @property
-    def settling(self) -> bool:
-        """True while it waits for somebody to settle a disagreement of two people."""
-        return self.turn == SETTLE
+    def reason(self) -> str:
+        """The reason why it waits, in a word; empty if the run that left it open gives it."""
+        if self.queue == AUDIT and self.turn != SETTLE:
+            return AUDIT
+        refused = self.turn == SETTLE and any(made.is_refused for made in self.decisions)
+        return REFUSED if refused else self.turn
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -165,7 +163,8 @@ class Standing(Generic[D]):
     def hides(self, reviewer: str = "") -> bool:
         """Returns whether the reviewer may see the description alone, and none of the answers."""
         # A person who has judged could still withdraw that and judge anew.
-        return self.queue == AUDIT or self.judging or (self.waits and self.has_judged(reviewer))
+        judged = self.waits and self.has_judged(reviewer)
+        return self.queue == AUDIT or self.turn == JUDGE or judged
 
     def may_withdraw(self, reviewer: str) -> bool:
         """Returns whether the latest decision is this person's, to withdraw or replace."""

@@ -172,7 +172,7 @@ MUTATIONS = (
       "holder != decision.reviewer", "holder is None",
       "label/archive/test_reviews.py::test_a_decision_needs_a_lease_on_a_case_that_waits"),
     M("people judge blind", "label/judgement.py",
-      "== AUDIT or self.judging or", "== AUDIT or",
+      "== AUDIT or self.turn == JUDGE or", "== AUDIT or",
       "label/review/test_people.py::test_nobody_sees_an_answer_before_both_have_judged"),
     M("one person counts once", "label/judgement.py",
       ").casefold()", ")", "label/test_judgement.py"),

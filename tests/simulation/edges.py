@@ -16,7 +16,7 @@ from raylab.label.archive.ledger import CallOperation, CallResults, Ledger
 from raylab.label.protocol import calls as calls_module
 from raylab.llm import batches as batches_module
 from raylab.llm import connection as connection_module
-from raylab.llm.chat import CallBatch, ChatRequest, Claim, Reply
+from raylab.llm.chat import ChatRequest, Claim, Reply
 from raylab.llm.client import Client
 from tests.simulation.batches import batches_of
 from tests.simulation.scheduler import PROCESS
@@ -59,7 +59,6 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield calls_module, "secrets", tokens
     yield ledger_module, "secrets", tokens
     yield batches_module, "secrets", tokens
-    yield Ledger, "open_batch", _claims_of_batch(Ledger.open_batch)
 
 
 def _once(database: Database, work: Callable[[Connection], T], begin: str) -> T:
@@ -104,10 +103,8 @@ def _engine_of(real: Any) -> Callable[..., Engine]:
 def _claims_of(real: Any) -> Callable[..., Any]:
     """Returns `Ledger.write` that tells the world which claims were granted."""
 
-    def write(
-        ledger: Ledger, operations: Sequence[CallOperation], claimant: str = ""
-    ) -> CallResults:
-        results: CallResults = real(ledger, operations, claimant)
+    def write(ledger: Ledger, operations: Sequence[CallOperation], *more: Any) -> CallResults:
+        results: CallResults = real(ledger, operations, *more)
         claims = [one for one in operations if isinstance(one, Claim)]
         refused = results.lost | results.refused.keys()
         granted = [claim.key for claim in claims if claim.id not in refused]
@@ -115,20 +112,6 @@ def _claims_of(real: Any) -> Callable[..., Any]:
         return results
 
     return write
-
-
-def _claims_of_batch(real: Any) -> Callable[..., Any]:
-    """Returns `Ledger.open_batch` that tells the world which claims were granted."""
-
-    def open_batch(ledger: Ledger, batch: CallBatch, claimant: str) -> CallResults:
-        results: CallResults = real(ledger, batch, claimant)
-        refused = results.lost | results.refused.keys()
-        claims = [call.claim for call in batch.calls]
-        granted = [claim.key for claim in claims if claim.id not in refused]
-        World.current.note_claims(PROCESS.get().name.partition(".")[0], granted)
-        return results
-
-    return open_batch
 
 
 def _watched(real: Any) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock, patch
 
-from sqlalchemy import bindparam, delete, false, update
+from sqlalchemy import select, update
 
 from raylab.label.archive import ledger, run
 from raylab.label.archive.database import Database, Sqlite
@@ -130,12 +130,12 @@ def the_budget_is_not_looked_at() -> Patches:
 def a_claim_ends_before_its_reply_is_stored() -> Patches:
     real = Ledger.write
 
-    def write(one: Ledger, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
+    def write(one: Ledger, operations: Sequence[CallOperation], *more: Any) -> CallResults:
         answers = (row for row in operations if isinstance(row, ClaimEnd) and row.call is not None)
         ends = [ClaimEnd(row.claim) for row in answers]
         if ends:
-            real(one, ends, claimant)
-        return real(one, operations, claimant)
+            real(one, ends)
+        return real(one, operations, *more)
 
     yield patch.object(Ledger, "write", write)
 
@@ -199,8 +199,14 @@ def writes_are_not_synced() -> Patches:
 
 @_plant
 def the_calls_of_a_batch_are_free_when_its_owner_is_dead() -> Patches:
-    drop = delete(CALLS).where(CALLS.c.state == SENT, CALLS.c.run_id == bindparam("of_run"))
-    yield patch.object(ledger, "_DROP_CLAIMS", drop.returning(CALLS.c.held))
+    real = ledger._end_claims
+
+    def end(connection: Any, run: Any, *process: str) -> RunCost:
+        in_flight = CALLS.c.state == SENT, CALLS.c.run_id == run.id
+        connection.execute(update(CALLS).where(*in_flight).values(batch=None))
+        return real(connection, run, *process)
+
+    yield patch.object(ledger, "_end_claims", end)
 
 
 @_plant
@@ -237,9 +243,17 @@ def the_answers_of_a_batch_are_used_and_not_archived() -> Patches:
 
 @_plant
 def nobody_takes_over_the_batch_of_a_dead_process() -> Patches:
-    nothing = update(BATCHES).where(false()).values(claimant=None)
-    yield patch.object(ledger, "_ABANDON", nothing)
-    yield patch.object(ledger, "_ABANDON_OF_CLAIMANT", nothing)
+    real = ledger._end_claims
+
+    def end(connection: Any, run: Any, *process: str) -> RunCost:
+        claimants = connection.execute(select(BATCHES.c.id, BATCHES.c.claimant)).all()
+        cost = real(connection, run, *process)
+        for batch, claimant in claimants:
+            here = BATCHES.c.id == batch
+            connection.execute(update(BATCHES).where(here).values(claimant=claimant))
+        return cost
+
+    yield patch.object(ledger, "_end_claims", end)
 
 
 @_plant

@@ -44,16 +44,12 @@ Release = Callable[[], object]
 """Frees a lock."""
 
 
-def utc_now() -> datetime:
-    """Returns the time in UTC."""
-    return datetime.now(UTC)
-
-
 class Sqlite:
     """An SQLite file with a write-ahead log, beside which the locks of runs are files.
 
     Attributes:
         place: The file or URL, without secrets.
+        options: Arguments of a connection.
         settings: Statements that make a new connection durable; they may name `lock_ms`.
         reading: Statement that begins a transaction that reads one snapshot.
         writing: Statement that begins a transaction that writes.
@@ -81,10 +77,7 @@ class Sqlite:
         self.file = Path(url.database or "").expanduser().absolute()
         self.place = str(self.file)
         self.url = URL.create("sqlite", database=self.place)
-
-    def options(self) -> dict[str, Any]:
-        """Returns the arguments of a connection, which waits for other writers."""
-        return {"timeout": LOCK_SECONDS, "isolation_level": None}
+        self.options = {"timeout": LOCK_SECONDS, "isolation_level": None}
 
     def is_transient(self, error: DBAPIError) -> bool:
         """Returns True if a failed transaction may succeed later."""
@@ -159,10 +152,7 @@ class Postgres:
             "postgresql+psycopg", url.username, None, url.host, url.port, url.database, url.query
         )
         self.place = str(self.url.set(drivername="postgresql"))
-
-    def options(self) -> dict[str, Any]:
-        """Returns the arguments of a connection."""
-        return {**self.PARAMETERS, **self.url.query}
+        self.options = {**self.PARAMETERS, **self.url.query}
 
     def is_transient(self, error: DBAPIError) -> bool:
         """See `Sqlite`."""
@@ -209,7 +199,7 @@ class Database:
         """Reads the location, a path or URL; nothing is opened. See `Archive.open`."""
         self.dialect = _dialect_at(str(location))
         self.place = self.dialect.place
-        self.now = utc_now
+        self.now: Callable[[], datetime] = partial(datetime.now, UTC)
         self._engine = _create_engine(self.dialect)
         # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
         self._turn = threading.Lock()
@@ -294,7 +284,7 @@ def _create_engine(dialect: Sqlite | Postgres) -> Engine:
         hide_parameters=True,
         max_overflow=-1,
         pool_pre_ping=True,
-        connect_args=dialect.options(),
+        connect_args=dialect.options,
     )
 
     def set_up(connection: Any, record: object) -> None:
@@ -339,15 +329,15 @@ def _reason(error: DBAPIError) -> str:
 def _lock_file(path: str) -> Release | None:
     """Locks a file by flock; None if another process has, or has just removed it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+    def release() -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        os.close(descriptor)
+
     with contextlib.suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-            return partial(_remove, path, descriptor)
+            return release
     os.close(descriptor)
     return None
-
-
-def _remove(path: str, descriptor: int) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    os.close(descriptor)

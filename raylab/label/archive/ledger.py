@@ -19,12 +19,12 @@ import platform
 import secrets
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, select, update
 
 from raylab.core.errors import ArchiveError, OwnerError
 from raylab.label.archive.database import Database, Release
@@ -37,9 +37,10 @@ from raylab.label.archive.tables import (
     SENT,
     AnyRow,
     cost_of,
-    lock_number,
+    digest,
     seal,
     unseal,
+    utc_text,
 )
 from raylab.llm.chat import FREE, BatchCall, CallBatch, Claim, Cost
 from raylab.llm.config import Budget, Price
@@ -53,23 +54,12 @@ LOGGER = logging.getLogger(__name__)
 # Statements are built once, because that takes longer than to execute them.
 _LOCKED_RUN = select(RUNS).where(RUNS.c.id == bindparam("of_run")).with_for_update()
 _SET_COST = update(RUNS).where(RUNS.c.id == bindparam("of_run"))
-_ROWS = select(CALLS).where(CALLS.c.key.in_(bindparam("keys", expanding=True)))
+_CALLS = select(CALLS).where(CALLS.c.key.in_(bindparam("keys", expanding=True)))
 _DROP = delete(CALLS).where(
     CALLS.c.state == SENT,
     CALLS.c.key == bindparam("of_key"),
     CALLS.c.claim == bindparam("of_claim"),
 )
-_DROP_CLAIMS = (
-    delete(CALLS)
-    .where(CALLS.c.state == SENT, CALLS.c.run_id == bindparam("of_run"), CALLS.c.batch.is_(None))
-    .returning(CALLS.c.held)
-)
-_DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
-    CALLS.c.owner == bindparam("of_owner"), CALLS.c.claimant == bindparam("of_claimant")
-)
-_ABANDON = update(BATCHES).where(BATCHES.c.run_id == bindparam("of_run")).values(claimant=None)
-_ABANDON_OF_CLAIMANT = _ABANDON.where(BATCHES.c.claimant == bindparam("of_claimant"))
-_BATCH = select(BATCHES).where(BATCHES.c.id == bindparam("of_id"))
 
 
 @dataclass(frozen=True)
@@ -126,12 +116,18 @@ class Ledger:
             where=(CALLS.c.state == SENT) & (CALLS.c.claim == insert.excluded.claim),
         )
 
-    def write(self, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
+    def write(
+        self,
+        operations: Sequence[CallOperation],
+        claimant: str = "",
+        batch: CallBatch | None = None,
+    ) -> CallResults:
         """Does all operations, or none, in one transaction; may be repeated.
 
         Args:
             operations: Claims, answers and ends. Claims are granted after all else.
             claimant: Name of the process that has the claims.
+            batch: The batch of the claims, which is written with those that are granted.
         """
         endings = [row for row in operations if isinstance(row, ClaimEnd)]
         # A claim may be given up before it is written.
@@ -142,58 +138,45 @@ class Ledger:
 
         def work(connection: Connection) -> CallResults:
             run = _lock_run(connection, self._run_id)
-            before = cost_of(run)
-            cost, lost = self._end(connection, before, endings, run.id)
+            cost, lost = self._end(connection, run, endings)
             refused: dict[str, Refusal] = {}
             if run.owner != self._owner:
                 lost |= {claim.id for claim in claims}
             elif claims:
-                cost, refused = self._claim(connection, cost, claims, claimant)
-            if cost != before:
+                cost, refused = self._claim(connection, cost, claims, claimant, batch)
+            if cost != cost_of(run):
                 _set_cost(connection, self._run_id, cost)
             return CallResults(refused, frozenset(lost))
 
         return self._database.write(work)
 
+    def open_batch(self, batch: CallBatch, claimant: str) -> CallResults:
+        """Claims the calls of a batch, and writes it with those that are granted, if any are."""
+        return self.write([call.claim for call in batch.calls], claimant, batch)
+
     def void(self, claimant: str) -> None:
         """Ends the claims of a dead process; the tokens and money that they held are uncertain."""
-        its = {"of_run": self._run_id, "of_owner": self._owner, "of_claimant": claimant}
 
         def work(connection: Connection) -> None:
-            cost = cost_of(_lock_run(connection, self._run_id))
-            connection.execute(_ABANDON_OF_CLAIMANT, its)
-            dropped = connection.scalars(_DROP_OF_CLAIMANT, its)
-            _set_cost(connection, self._run_id, _make_uncertain(cost, dropped))
+            run = _lock_run(connection, self._run_id)
+            _set_cost(connection, run.id, _end_claims(connection, run, self._owner, claimant))
 
         self._database.write(work)
 
-    def open_batch(self, batch: CallBatch, claimant: str) -> CallResults:
-        """Claims the calls of a batch, and writes it with those that are granted, if any are."""
-        claims = sorted((call.claim for call in batch.calls), key=lambda claim: claim.key)
-
-        def work(connection: Connection) -> CallResults:
-            run = _lock_run(connection, self._run_id)
-            if run.owner != self._owner:
-                return CallResults({}, frozenset(claim.id for claim in claims))
-            before = cost_of(run)
-            cost, refused = self._claim(connection, before, claims, claimant, batch.id)
-            calls = [asdict(call) for call in batch.calls if call.claim.id not in refused]
-            columns = {name: getattr(batch, name) for name in ("id", "base_url", "created")}
-            columns |= {"run_id": run.id, "claimant": claimant, "calls": calls}
-            columns["price"] = batch.price and batch.price.model_dump()
-            if calls:
-                insert = self._database.dialect.insert(BATCHES)
-                connection.execute(insert.on_conflict_do_nothing(), columns)
-            if cost != before:
-                _set_cost(connection, self._run_id, cost)
-            return CallResults(refused)
-
-        return self._database.write(work)
-
     def find_batch(self, id: str) -> CallBatch | None:
         """Returns a batch of any run; None if it has ended."""
-        rows = self._database.rows(_BATCH, of_id=id)
-        return _read_batch(rows[0]) if rows else None
+        for row in self._database.rows(select(BATCHES).where(BATCHES.c.id == id)):
+            return CallBatch(
+                row.id,
+                row.base_url,
+                row.created,
+                msgspec.convert(row.calls, tuple[BatchCall, ...]),
+                row.price and Price(**row.price),
+                row.file,
+                row.server_id,
+                is_abandoned=row.claimant is None,
+            )
+        return None
 
     def note_batch(self, id: str, file: str, server_id: str | None) -> bool:
         """Writes the server's ids of a batch; returns False if it has ended, or has others."""
@@ -218,17 +201,17 @@ class Ledger:
             if row is None or (row.file, row.server_id) != (batch.file, batch.server_id):
                 return
             run = _lock_run(connection, row.run_id)
-            cost, _ = self._end(connection, cost_of(run), endings, run.id)
+            cost, _ = self._end(connection, run, endings)
             connection.execute(delete(BATCHES).where(BATCHES.c.id == batch.id))
             _set_cost(connection, run.id, cost)
 
         self._database.write(work)
 
     def _end(
-        self, connection: Connection, cost: RunCost, endings: Sequence[ClaimEnd], run_id: int
+        self, connection: Connection, run: AnyRow, endings: Sequence[ClaimEnd]
     ) -> tuple[RunCost, set[str]]:
         """Ends claims of a run; returns its cost after that, and the claims that others ended."""
-        rows = _find_calls(connection, [ending.claim.key for ending in endings])
+        cost, rows = cost_of(run), _find_calls(connection, [ending.claim.key for ending in endings])
         answers: list[dict[str, Any]] = []
         unanswered: list[dict[str, str]] = []
         lost: set[str] = set()
@@ -245,7 +228,7 @@ class Ledger:
             if call is None:
                 unanswered.append({"of_key": claim.key, "of_claim": claim.id})
                 continue
-            answers.append(self._row(ANSWERED, claim.id, run_id, **seal(call)))
+            answers.append(self._row(claim, ANSWERED, run.id, **seal(call)))
             if row is not None and row.claim != claim.id:
                 lost.add(claim.id)
         if answers:
@@ -260,9 +243,12 @@ class Ledger:
         cost: RunCost,
         claims: Sequence[Claim],
         claimant: str,
-        batch: str | None = None,
+        batch: CallBatch | None,
     ) -> tuple[RunCost, dict[str, Refusal]]:
-        """Grants the claims that are neither answered nor in flight nor beyond the budget."""
+        """Grants the claims that are neither answered nor in flight nor beyond the budget.
+
+        Writes the batch with those of its calls that are granted.
+        """
         rows = self._look_up(connection, [claim.key for claim in claims])
         refused: dict[str, Refusal] = {}
         new: dict[str, Claim] = {}
@@ -280,23 +266,24 @@ class Ledger:
             else:
                 cost = cost.hold(claim.most)
                 new[claim.key] = claim
+        more = {"claimant": claimant, "batch": batch and batch.id}
         stored = [
-            self._row(
-                SENT,
-                claim.id,
-                self._run_id,
-                claimant=claimant,
-                batch=batch,
-                key=key,
-                held=vars(claim.most),
-            )
-            for key, claim in new.items()
+            self._row(claim, SENT, self._run_id, held=vars(claim.most), **more)
+            for claim in new.values()
         ]
         inserted = connection.scalars(self._claims, stored) if stored else ()
         # Other runs may have claimed some since they looked free.
         for key in new.keys() - {*inserted}:
             cost = cost.settle(new[key].most)
             refused[new[key].id] = None
+        if batch is not None:
+            granted = [asdict(call) for call in batch.calls if call.claim.id not in refused]
+            columns = {name: getattr(batch, name) for name in ("id", "base_url", "created")}
+            columns |= {"run_id": self._run_id, "claimant": claimant, "calls": granted}
+            columns["price"] = batch.price and batch.price.model_dump()
+            if granted:
+                insert = self._database.dialect.insert(BATCHES)
+                connection.execute(insert.on_conflict_do_nothing(), columns)
         return cost, refused
 
     def _look_up(self, connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
@@ -315,9 +302,9 @@ class Ledger:
             money is None or cost.money <= money * ROUNDING
         )
 
-    def _row(self, state: str, claim: str, run_id: int, **columns: Any) -> dict[str, Any]:
+    def _row(self, claim: Claim, state: str, run_id: int, **columns: Any) -> dict[str, Any]:
         mine = {"run_id": run_id, "owner": self._owner, "claimant": "", "batch": None}
-        return {**mine, "state": state, "claim": claim, **columns}
+        return {**mine, "key": claim.key, "state": state, "claim": claim.id, **columns}
 
 
 class Ownership:
@@ -353,12 +340,12 @@ class Ownership:
 
     def take(self) -> bool:
         """Takes the run, and ends the claims of former owners; returns False if it is owned."""
-        self._release = self._database.try_lock(lock_number(self._run))
+        self._release = self._database.try_lock(_lock_number(self._run))
         if self._release is None:
             return False
-        mine = self.token, _this_process()
+        mine = self._run.id, self.token, _this_process()
         try:
-            self._database.write(lambda connection: _give(connection, self._run.id, *mine))
+            self._database.write(lambda connection: _give(connection, *mine))
         except BaseException:
             self._release()
             raise
@@ -366,9 +353,9 @@ class Ownership:
 
     def end(self) -> None:
         """Gives the run back, even if the archive fails; attempts still claimed are uncertain."""
+        run_id, token = self._run.id, self.token
         try:
-            mine = {"former": self.token}
-            self._database.write(lambda connection: _give(connection, self._run.id, **mine))
+            self._database.write(lambda connection: _give(connection, run_id, former=token))
         finally:
             if self._release is not None:
                 self._release()
@@ -392,45 +379,48 @@ def _give(
     """
     run = _lock_run(connection, run_id)
     if former in (None, run.owner):
-        connection.execute(_ABANDON, {"of_run": run_id})
-        dropped = connection.scalars(_DROP_CLAIMS, {"of_run": run_id})
-        after = _make_uncertain(cost_of(run), dropped)
-        _set_cost(connection, run_id, after, owner=owner, holder=holder)
+        cost = _end_claims(connection, run)
+        _set_cost(connection, run_id, cost, owner=owner, holder=holder)
 
 
-def _make_uncertain(cost: RunCost, held: Iterable[Mapping[str, Any]]) -> RunCost:
-    """Returns the cost after claims were dropped whose attempts may have been billed."""
-    for most in held:
+def _end_claims(connection: Connection, run: AnyRow, *process: str) -> RunCost:
+    """Ends the claims on a run, whose attempts may have been billed; returns its cost after that.
+
+    The claims of batches stay, and the batches are abandoned. `process` has the owner and the
+    claimant, if those of one process end.
+    """
+    claims = and_(CALLS.c.state == SENT, CALLS.c.run_id == run.id, CALLS.c.batch.is_(None))
+    batches = BATCHES.c.run_id == run.id
+    if process:
+        owner, claimant = process
+        claims &= and_(CALLS.c.owner == owner, CALLS.c.claimant == claimant)
+        batches &= BATCHES.c.claimant == claimant
+    connection.execute(update(BATCHES).where(batches).values(claimant=None))
+    cost = cost_of(run)
+    for most in connection.scalars(delete(CALLS).where(claims).returning(CALLS.c.held)):
         cost = cost.settle(Cost(**most), uncertain=Cost(**most))
     return cost
 
 
 def _lock_batch(connection: Connection, id: str) -> AnyRow | None:
-    """Returns the row of a batch, whose run is locked; None if it has ended."""
-    row = connection.execute(_BATCH, {"of_id": id}).first()
+    """Returns the row of a batch, without its calls, whose run is locked; None if it has ended."""
+    head = select(BATCHES.c.run_id, BATCHES.c.file, BATCHES.c.server_id).where(BATCHES.c.id == id)
+    row = connection.execute(head).first()
     if row is not None:
         _lock_run(connection, row.run_id)
-        row = connection.execute(_BATCH, {"of_id": id}).first()
+        row = connection.execute(head).first()
     return row
-
-
-def _read_batch(row: AnyRow) -> CallBatch:
-    return CallBatch(
-        row.id,
-        row.base_url,
-        row.created,
-        msgspec.convert(row.calls, tuple[BatchCall, ...]),
-        row.price and Price(**row.price),
-        row.file,
-        row.server_id,
-        is_abandoned=row.claimant is None,
-    )
 
 
 def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:
     """Returns True if the owner of a run lives."""
     run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
-    return database.dialect.is_locked(connection, lock_number(run))
+    return database.dialect.is_locked(connection, _lock_number(run))
+
+
+def _lock_number(run: AnyRow) -> int:
+    """Returns the number of the lock that the owner of a run holds: 60 bits, not negative."""
+    return int(digest(f"{run.name}\n{run.uid}\n{utc_text(run.started)}")[:15], 16)
 
 
 def _lock_run(connection: Connection, run_id: int) -> AnyRow:
@@ -442,4 +432,4 @@ def _set_cost(connection: Connection, run_id: int, cost: RunCost, **more: str | 
 
 
 def _find_calls(connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
-    return {row.key: row for row in connection.execute(_ROWS, {"keys": keys})}
+    return {row.key: row for row in connection.execute(_CALLS, {"keys": keys})}

@@ -1,18 +1,12 @@
 """The records of an archive, independent of how a database holds them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from raylab.label.judgement import NEVER, Decision, Standing, standing
 from raylab.llm.chat import FREE, Cost, Reply
-
-Body = dict[str, Any]
-"""The content of a record as JSON values, opaque to the archive."""
-
-Prompts = Mapping[str, tuple[str, str, str]]
-"""Prompts by hash: name, version, text."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +14,9 @@ class RunRow:
     """A run in the archive.
 
     Attributes:
-        config: configuration; a run with the same name and another configuration is refused.
+        config: configuration; a run with the same name and another one is refused.
         versions: versions of its software and protocol at the first start.
-        started: time of the first start, UTC.
+        started: time of that start, UTC.
         records: number of its cases and decisions.
         uid: id in the run's record, log and checkpoints; None if it has none.
     """
@@ -44,7 +38,6 @@ class CallRow:
         description_hash: SHA-256 of the text the call is about.
         endpoint: address of the server; empty for the embedded model.
         model: model as requested.
-        seed: seed of the call; None if none was sent.
     """
 
     reply: Reply
@@ -69,10 +62,9 @@ class CaseRow:
 
     Attributes:
         case: id of the case; unique in a run.
-        description_hash: SHA-256 of the description.
         status: accepted, adjudicated, human or failed.
+        body: the outcome as JSON values, opaque to the archive.
         sequence: its place among the records of the run, from 1; 0 until it is archived.
-        created: time at which it was archived, UTC.
         sha256: SHA-256 of its content, checked when it is read.
     """
 
@@ -80,7 +72,7 @@ class CaseRow:
     description_hash: str
     description: str
     status: str
-    body: Body
+    body: dict[str, Any]
     sequence: int = 0
     created: datetime = NEVER
     sha256: str = ""
@@ -109,25 +101,15 @@ class Lease:
 
 @dataclass(frozen=True)
 class CurrentCase:
-    """A case with the decisions of people on it.
-
-    Attributes:
-        lease: the reviewer who works on it; None if nobody does, or if that was not looked up.
-    """
+    """A case with the decisions of people on it."""
 
     case: CaseRow
     decisions: tuple[Decision, ...]
-    lease: Lease | None = field(default=None, kw_only=True)
 
     @property
     def standing(self) -> Standing[Decision]:
         """The standing of the case after all decisions."""
         return standing(self.decisions, self.case.status)
-
-    @property
-    def queue(self) -> str:
-        """The queue to which it belongs: `AUDIT` if it is drawn, else `DECISION`."""
-        return self.standing.queue
 
     @property
     def status(self) -> str:

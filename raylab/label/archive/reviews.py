@@ -1,25 +1,31 @@
-"""The work of people on a run in its archive: decisions, the draw of the audit, and leases.
+"""The work of people on a run in its archive: decisions, audit, leases, and the cases that wait.
 
 A lease keeps a case for one reviewer until it expires. What decisions mean together is said by
 `raylab.label.judgement`. Every change locks the run, so that any number of processes may serve
 reviewers.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
+from threading import Lock
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, update
+from sqlalchemy import case as case_when
 
 from raylab.core.errors import LeaseError
 from raylab.label.archive.database import Database
-from raylab.label.archive.records import Body, CaseHead, CaseRow, CurrentCase, Lease
+from raylab.label.archive.records import CaseHead, CaseRow, CurrentCase, Lease
 from raylab.label.archive.tables import (
     CASES,
     DECISIONS,
     LEASES,
     AnyRow,
     append,
+    digest,
     find_heads,
     find_run,
     seal,
@@ -27,6 +33,7 @@ from raylab.label.archive.tables import (
 )
 from raylab.label.judgement import (
     AUDIT,
+    DECISION,
     DRAW,
     HUMAN,
     UNCONFIRMED,
@@ -36,6 +43,9 @@ from raylab.label.judgement import (
     standing,
 )
 
+CONFIRMED_SECONDS, MAX_UNCONFIRMED = 2.0, 5000
+"""Time between two looks for decisions that the evaluator has judged, which change in place, and
+the most that are looked at: the first are judged first."""
 _SHORT = ("sequence", "case", "kind", "action", "reviewer", "status")
 """The columns of a decision without its body."""
 _SAME_CASE = (CASES.c.run_id == DECISIONS.c.run_id) & (CASES.c.case == DECISIONS.c.case)
@@ -58,24 +68,28 @@ class RunReviews:
     ) -> tuple[list[int], list[tuple[int, Decision]]]:
         """Returns what the archive got since a record of the run, in one snapshot.
 
-        That is the sequences of the cases that the run left to people, and the decisions in order
-        and without their bodies, each after the sequence of its case.
+        That is the sequences of the cases that the run left to people, and the decisions in order,
+        each after the sequence of its case. Of their bodies they have only whether there is a
+        report of the evaluator, without which a refusal looks like a lone judgement.
 
         Args:
             after: Sequence of the last record that is known; 0 for all.
             unconfirmed: Sequences of further decisions: those that the evaluator had not judged.
         """
+        sequence, status = DECISIONS.c.sequence, DECISIONS.c.status
         open_cases = select(CASES.c.sequence).where(self._mine(CASES), CASES.c.status == HUMAN)
-        short = select(CASES.c.sequence, *(DECISIONS.c[name] for name in _SHORT))
+        body = case_when((status == HUMAN, DECISIONS.c.body)).label("body")
+        place = CASES.c.sequence.label("place")
+        short = select(place, *(DECISIONS.c[name] for name in _SHORT), body)
         made = short.join(CASES, _SAME_CASE).where(self._mine(DECISIONS))
-        sequence = DECISIONS.c.sequence
         new = made.where((sequence > after) | sequence.in_([*unconfirmed])).order_by(sequence)
 
         def work(connection: Connection) -> tuple[list[int], list[tuple[int, Decision]]]:
-            decisions = [
-                (place, Decision(**dict(zip(_SHORT, row, strict=True)), body={}))
-                for place, *row in connection.execute(new)
-            ]
+            decisions = list[tuple[int, Decision]]()
+            for row in connection.execute(new):
+                report = {"confirmation": bool(row.body and row.body.get("confirmation"))}
+                columns = {name: getattr(row, name) for name in _SHORT}
+                decisions.append((row.place, Decision(**columns, body=report)))
             left = connection.scalars(open_cases.where(CASES.c.sequence > after))
             return [*left], decisions
 
@@ -85,26 +99,22 @@ class RunReviews:
         """Returns the unexpired leases, by the sequence of their case."""
         return self._database.read(lambda connection: self._leases(connection, now))
 
-    def look(self, sequence: int, now: datetime) -> CurrentCase | None:
-        """Returns a case as a reviewer sees it; None if the run has none at this place."""
+    def look(self, sequence: int, now: datetime) -> tuple[CurrentCase, Lease | None] | None:
+        """Returns a case and who works on it; None if the run has none at this place."""
         case_here = select(CASES).where(self._mine(CASES), CASES.c.sequence == sequence)
 
-        def work(connection: Connection) -> CurrentCase | None:
+        def work(connection: Connection) -> tuple[CurrentCase, Lease | None] | None:
             row = connection.execute(case_here).first()
             if row is None:
                 return None
             case = unseal(CaseRow, row)
             lease = self._leases(connection, now, LEASES.c.sequence == sequence).get(sequence)
-            return CurrentCase(case, tuple(self._on_case(connection, case.case)), lease=lease)
+            return CurrentCase(case, tuple(self._on_case(connection, case.case))), lease
 
         return self._database.read(work)
 
     def take(
-        self,
-        cases: Iterable[int],
-        reviewer: str,
-        now: datetime,
-        until: datetime,
+        self, cases: Sequence[int], reviewer: str, now: datetime, until: datetime
     ) -> int | None:
         """Takes or renews the lease on the first case that waits for the reviewer and is free.
 
@@ -219,7 +229,7 @@ class RunReviews:
             decision = unseal(Decision, row)
             yield row.place, decision, row.last == decision.sequence
 
-    def draw(self, cases: Sequence[str], body: Body) -> int:
+    def draw(self, cases: Sequence[str], body: dict[str, Any]) -> int:
         """Draws cases for the audit; returns the number of those that were not drawn before."""
         now = self._database.now()
         before = select(DECISIONS.c.case).where(self._mine(DECISIONS), DECISIONS.c.action == DRAW)
@@ -255,3 +265,64 @@ class RunReviews:
 
     def _standing(self, connection: Connection, head: CaseHead) -> Standing[Decision]:
         return standing(self._on_case(connection, head.case), head.status)
+
+
+class Queue:
+    """The cases of a run that wait for people, in memory; any thread may ask.
+
+    A question costs as much as the archive got since the last one, however many cases wait. Any
+    number of processes may write to the archive.
+
+    Attributes:
+        seen: Sequence of the last record of the run that is known.
+    """
+
+    def __init__(self, archived: RunReviews, people: int = 1) -> None:
+        """Reads nothing before it is asked; `people` judge each case independently."""
+        self._archived, self._people, self._turn = archived, people, Lock()
+        self.seen, self._looked = 0, 0.0
+        # The open cases, and the decisions on cases by their sequence.
+        self._open: set[int] = set()
+        self._made: dict[int, dict[int, Decision]] = {}
+        self._unconfirmed: dict[int, None] = {}
+        self._standings: dict[str, dict[int, Standing[Decision]]] = {DECISION: {}, AUDIT: {}}
+        # With the key by which the cases of a queue are ordered.
+        self._waiting: dict[str, dict[int, Any]] = {DECISION: {}, AUDIT: {}}
+
+    def look(self, queue: str) -> tuple[list[int], dict[int, Standing[Decision]]]:
+        """Returns what waits in order, and the standing of all cases of the queue, by sequence.
+
+        Args:
+            queue: `DECISION` for open cases, in the order of the run; `AUDIT` for drawn ones, in
+                pseudo-random order, so that those coded first are a random sample too.
+        """
+        with self._turn:
+            now, judged = time.monotonic(), ()
+            if now - self._looked > CONFIRMED_SECONDS:
+                self._looked, judged = now, tuple(islice(self._unconfirmed, MAX_UNCONFIRMED))
+            left, made = self._archived.changes(self.seen, judged)
+            self._open |= {*left}
+            for place, decision in made:
+                self._made.setdefault(place, {})[decision.sequence] = decision
+            for place in dict.fromkeys([*left, *(place for place, _ in made)]):
+                self._place(place)
+            self.seen = max([self.seen, *left, *(decision.sequence for _, decision in made)])
+            waiting = self._waiting[queue]
+            return sorted(waiting, key=waiting.__getitem__), dict(self._standings[queue])
+
+    def _place(self, place: int) -> None:
+        """Puts a case where it belongs by what was done on it."""
+        made = [*self._made.get(place, {}).values()]
+        stands = standing(made, HUMAN if place in self._open else "", self._people)
+        queue = stands.queue
+        if queue == DECISION and place not in self._open:
+            return
+        self._standings[queue][place] = stands
+        if stands.waits:
+            self._waiting[queue][place] = digest(made[0].case) if queue == AUDIT else place
+        else:
+            self._waiting[queue].pop(place, None)
+        for decision in stands.decisions:
+            self._unconfirmed.pop(decision.sequence, None)
+        if stands.last is not None and stands.status == UNCONFIRMED:
+            self._unconfirmed[stands.last.sequence] = None

@@ -1,21 +1,15 @@
 """One run in an archive: its cases, the decisions on them, and its cost."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, true
+from sqlalchemy import ColumnElement, Connection, Select, func, select, true
 
 from raylab.core.errors import ArchiveError
 from raylab.label.archive.database import Database
 from raylab.label.archive.ledger import Ledger, Ownership
-from raylab.label.archive.records import (
-    CaseHead,
-    CaseRow,
-    CurrentCase,
-    Prompts,
-    RunCost,
-    RunRow,
-)
+from raylab.label.archive.records import CaseHead, CaseRow, CurrentCase, RunCost, RunRow
 from raylab.label.archive.reviews import RunReviews
 from raylab.label.archive.tables import (
     CASES,
@@ -26,7 +20,6 @@ from raylab.label.archive.tables import (
     cost_of,
     find_heads,
     find_run,
-    latest_status,
     run_row,
     unseal,
 )
@@ -35,8 +28,6 @@ from raylab.llm.config import Budget
 
 BATCH = 100
 """Records read at once."""
-
-T = TypeVar("T")
 
 
 class RunArchive:
@@ -55,8 +46,8 @@ class RunArchive:
         """Returns the run's current row in the archive."""
         return run_row(self._row())
 
-    def add_prompts(self, prompts: Prompts) -> None:
-        """Stores prompts by their hash; those that the archive has stay unchanged."""
+    def add_prompts(self, prompts: Mapping[str, tuple[str, str, str]]) -> None:
+        """Stores the name, version and text of prompts by their hash, once."""
         rows = [
             {"hash": key, "name": name, "version": version, "text": content}
             for key, (name, version, content) in sorted(prompts.items())
@@ -109,8 +100,7 @@ class RunArchive:
         Args:
             now: Count by current status, with later decisions, instead of the run's own.
         """
-        latest = func.coalesce(latest_status(DECISION), CASES.c.status)
-        status = (latest if now else CASES.c.status).label("status")
+        status = (_current_status() if now else CASES.c.status).label("status")
         each = select(status).where(CASES.c.run_id == self._row().id).subquery()
         numbers = select(each.c.status, func.count()).group_by(each.c.status)
         return {status: count for status, count in self._database.rows(numbers)}
@@ -132,35 +122,44 @@ class RunArchive:
             until: Only cases and decisions up to this sequence.
         """
         run = self._row()
-        early = true() if until is None else DECISIONS.c.sequence <= until
-        wanted = true() if until is None else CASES.c.sequence <= until
+        ordered = select(CASES).where(CASES.c.run_id == run.id).order_by(CASES.c.sequence)
+        of_run = DECISIONS.c.run_id == run.id, DECISIONS.c.kind == DECISION
+        decided, early = select(DECISIONS).where(*of_run).order_by(DECISIONS.c.sequence), true()
+        if until is not None:
+            early = DECISIONS.c.sequence <= until
+            ordered = ordered.where(CASES.c.sequence <= until)
         if status is not None:
-            wanted &= func.coalesce(latest_status(DECISION, early), CASES.c.status) == status
+            ordered = ordered.where(_current_status(early) == status)
+        batches = [true()]
+        if places is not None:
+            wanted = sorted(set(places))
+            groups = (wanted[start : start + BATCH] for start in range(0, len(wanted), BATCH))
+            batches = [CASES.c.sequence.in_(group) for group in groups]
 
-        def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[CurrentCase]:
+        # A batch is one snapshot.
+        def read(page: Select[Any], connection: Connection) -> list[CurrentCase]:
+            rows = connection.execute(page).all()
             made: dict[str, list[Decision]] = {row.case: [] for row in rows}
-            on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(list(made))
-            statement = select(DECISIONS).where(on_these, DECISIONS.c.kind == DECISION, early)
-            for row in connection.execute(statement.order_by(DECISIONS.c.sequence)):
+            for row in connection.execute(decided.where(early, DECISIONS.c.case.in_(list(made)))):
                 made[row.case].append(unseal(Decision, row))
             return [CurrentCase(unseal(CaseRow, row), tuple(made[row.case])) for row in rows]
 
-        batches = [true()]
-        if places is not None:
-            ordered = sorted(set(places))
-            groups = (ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH))
-            batches = [CASES.c.sequence.in_(group) for group in groups]
         for batch in batches:
-            yield from self._pages(CASES, run, wanted & batch, complete)
+            after, is_whole = 0, False
+            while not is_whole:
+                page = ordered.where(batch, CASES.c.sequence > after).limit(BATCH)
+                cases = self._database.read(partial(read, page))
+                yield from cases
+                is_whole = len(cases) < BATCH
+                after = cases[-1].case.sequence if cases else 0
 
-    def decisions(self, kind: str = DECISION) -> Iterator[Decision]:
-        """Yields the decisions of a kind, in the order of their archiving."""
-        run = self._row()
-
-        def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[Decision]:
-            return [unseal(Decision, row) for row in rows]
-
-        return self._pages(DECISIONS, run, DECISIONS.c.kind == kind, complete)
+    def decisions(self, kind: str = DECISION) -> list[Decision]:
+        """Returns the decisions of a kind, in the order of their archiving."""
+        mine = DECISIONS.c.run_id == self._row().id, DECISIONS.c.kind == kind
+        ordered = select(DECISIONS).where(*mine).order_by(DECISIONS.c.sequence)
+        return self._database.read(
+            lambda connection: [unseal(Decision, row) for row in connection.execute(ordered)]
+        )
 
     def own(self) -> Ownership:
         """Returns the ownership of the run, a context manager that holds it while in use."""
@@ -182,30 +181,16 @@ class RunArchive:
         cost = cost_of(self._row())
         return RunCost(cost.billed, cost.uncertain + cost.held)
 
-    def _pages(
-        self,
-        table: Table,
-        run: AnyRow,
-        wanted: ColumnElement[bool],
-        complete: Callable[[Connection, Sequence[AnyRow]], list[T]],
-    ) -> Iterator[T]:
-        """Yields the results of `complete` for the rows of a run; a batch is one snapshot."""
-        ordered = select(table).where(table.c.run_id == run.id, wanted).order_by(table.c.sequence)
-        after = 0
-        while True:
-            page = ordered.where(table.c.sequence > after).limit(BATCH)
-
-            def work(connection: Connection, page: Select[Any] = page) -> tuple[int, list[T]]:
-                rows = connection.execute(page).all()
-                return rows[-1].sequence if len(rows) == BATCH else 0, complete(connection, rows)
-
-            after, records = self._database.read(work)
-            yield from records
-            if not after:
-                return
-
     def _row(self) -> AnyRow:
         return self._database.read(self._find)
 
     def _find(self, connection: Connection, lock: bool = False) -> AnyRow:
         return find_run(connection, self._database.place, self.name, lock)
+
+
+def _current_status(*where: ColumnElement[bool]) -> Any:
+    """Returns the status of a case in SQL: that of the latest decision on it, or the run's own."""
+    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
+    statuses = select(DECISIONS.c.status).where(on_it, DECISIONS.c.kind == DECISION, *where)
+    latest = statuses.order_by(DECISIONS.c.sequence.desc()).limit(1).scalar_subquery()
+    return func.coalesce(latest, CASES.c.status)

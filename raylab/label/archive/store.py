@@ -7,6 +7,7 @@ the answer may repeat it. If two writers disagree, the first one wins.
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,11 +65,19 @@ class Archive:
                 file, cannot be reached or written, or is empty and `create` is false.
         """
         database = Database(location)
-        try:
-            _prepare(database, create, wait)
-        except BaseException:
-            database.close()
-            raise
+        dialect, exists = database.dialect, False
+        with ExitStack() as failed:
+            failed.callback(database.close)
+            if isinstance(dialect, Postgres):
+                exists = database.read(lambda connection: _is_archive(connection, dialect), wait)
+            elif dialect.file.exists():
+                exists = database.read(lambda connection: _is_archive(connection, dialect))
+            if not (exists or create):
+                place = database.place
+                raise ArchiveError(f"there is no archive {place}: check the place, or make one")
+            if not exists:
+                _create(database)
+            failed.pop_all()
         return cls(database)
 
     def __enter__(self) -> Self:
@@ -152,25 +161,6 @@ class Archive:
         return bool(self._database.rows(answered))
 
 
-def _prepare(database: Database, create: bool, wait: float) -> None:
-    """Makes sure that a database is an archive."""
-    dialect, exists = database.dialect, False
-    if isinstance(dialect, Postgres) or dialect.file.exists():
-        patience = wait if isinstance(dialect, Postgres) else None
-        exists = database.read(lambda connection: _is_archive(connection, dialect), patience)
-    if exists:
-        return
-    if not create:
-        raise ArchiveError(f"there is no archive {database.place}: check the place, or make one")
-    if isinstance(dialect, Sqlite):
-        try:
-            make_directory(dialect.file.parent)
-        except OSError as error:
-            raise ArchiveError(f"archive {database.place} cannot be made: {error}") from error
-        database.log_ahead()
-    database.write(lambda connection: _create(connection, dialect))
-
-
 def _is_archive(connection: Connection, dialect: Sqlite | Postgres) -> bool:
     """Returns False for an empty database; refuses another version, and tables of others."""
     names = set(inspect(connection).get_table_names())
@@ -192,10 +182,21 @@ def _is_archive(connection: Connection, dialect: Sqlite | Postgres) -> bool:
     return False
 
 
-def _create(connection: Connection, dialect: Sqlite | Postgres) -> None:
+def _create(database: Database) -> None:
     """Makes the tables in one transaction, one process at a time."""
-    if dialect.schema_lock:
-        connection.execute(text(dialect.schema_lock))
-    if not _is_archive(connection, dialect):
-        METADATA.create_all(connection)
-        connection.execute(insert(ARCHIVE), {"version": VERSION, "id": secrets.token_hex(16)})
+    dialect = database.dialect
+    if isinstance(dialect, Sqlite):
+        try:
+            make_directory(dialect.file.parent)
+        except OSError as error:
+            raise ArchiveError(f"archive {database.place} cannot be made: {error}") from error
+        database.log_ahead()
+
+    def work(connection: Connection) -> None:
+        if dialect.schema_lock:
+            connection.execute(text(dialect.schema_lock))
+        if not _is_archive(connection, dialect):
+            METADATA.create_all(connection)
+            connection.execute(insert(ARCHIVE), {"version": VERSION, "id": secrets.token_hex(16)})
+
+    database.write(work)

@@ -87,10 +87,24 @@ class Access:
         )
         app.add_middleware(RequestBodyLimitMiddleware, max_body_size=MAX_BODY)
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=self.hosts, www_redirect=False)
-        app.state.access = self
-        app.add_middleware(BaseHTTPMiddleware, dispatch=_guard)
+        app.add_middleware(BaseHTTPMiddleware, dispatch=self._check)
         if self.proxies:
             app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(self.proxies))
+
+    async def _check(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Refuses a request that another page sent, or that came without TLS where it is required.
+
+        A page elsewhere may have a browser that is signed in send requests: their origin betrays
+        it.
+        """
+        if self.proxies and request.url.scheme != "https":
+            response: Response = PlainTextResponse(NOT_BY_PROXY, 400)
+        elif request.method not in SAFE_METHODS and not _is_own(request.headers):
+            response = PlainTextResponse(FOREIGN, 403)
+        else:
+            response = await call_next(request)
+        response.headers.update(HEADERS | (OVER_TLS if request.url.scheme == "https" else {}))
+        return response
 
 
 def access_of(config: ReviewConfig) -> Access:
@@ -125,22 +139,6 @@ def access_of(config: ReviewConfig) -> Access:
         cookie=f"__Host-{cookie}" if config.proxies else cookie,
         proxies=tuple(map(str, config.proxies)),
     )
-
-
-async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
-    """Refuses a request that another page sent, or that came without TLS where it is required.
-
-    A page elsewhere may have a browser that is signed in send requests: their origin betrays it.
-    """
-    access: Access = request.app.state.access
-    if access.proxies and request.url.scheme != "https":
-        response: Response = PlainTextResponse(NOT_BY_PROXY, 400)
-    elif request.method not in SAFE_METHODS and not _is_own(request.headers):
-        response = PlainTextResponse(FOREIGN, 403)
-    else:
-        response = await call_next(request)
-    response.headers.update(HEADERS | (OVER_TLS if request.url.scheme == "https" else {}))
-    return response
 
 
 def _is_own(headers: Headers) -> bool:

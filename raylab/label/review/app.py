@@ -21,15 +21,14 @@ from starlette.exceptions import HTTPException
 from raylab.core.errors import ArchiveError, DataError, LabelError, LeaseError
 from raylab.core.page.table import hues
 from raylab.core.printable import printable
-from raylab.label.codebooks.codebook import Codebook, Label
-from raylab.label.judgement import AUDIT, DECIDE, UNCONFIRMED, check_name
+from raylab.label.codebooks.codebook import Label
+from raylab.label.judgement import AUDIT, DECIDE, REFUSED, UNCONFIRMED, check_name
 from raylab.label.pages.annotation import KINDS
 from raylab.label.protocol.protocol import draw_order
 from raylab.label.review.access import HEADERS, Access
 from raylab.label.review.reviews import (
     ANSWER,
     EMPTY,
-    REFUSED,
     TAKEN,
     DecisionForm,
     OpenCase,
@@ -103,7 +102,8 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
         app.add_api_route(path, answer, methods=[method])
     for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, page.explain)
-    app.add_exception_handler(Exception, _fail)
+    # The server logs the error.
+    app.add_exception_handler(Exception, lambda *_: PlainTextResponse(FAILED, 500, HEADERS))
     access.guard(app)
     return app
 
@@ -113,7 +113,31 @@ class _Page:
 
     def __init__(self, reviews: Reviews, access: Access) -> None:
         self._reviews, self._access = reviews, access
-        self._environment = _environment(reviews.codebook)
+        folders = [PackageLoader("raylab.label.review"), PackageLoader("raylab.core.page")]
+        self._environment = Environment(
+            loader=ChoiceLoader(folders),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_printable,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        codebook = reviews.codebook
+        cast(dict[str, Any], self._environment.globals).update(
+            path=_link,
+            categories=codebook.categories,
+            definitions=codebook.definitions,
+            codes=codebook.examples,
+            task=codebook.task,
+            questions=codebook.questions,
+            noun=codebook.label_name,
+            ANSWER=ANSWER,
+            hues=hues(codebook.categories),
+            kinds={**KINDS, REFUSED: "The evaluator refused"},
+            EMPTY=EMPTY,
+            PICKS=PICKS,
+            controls=_controls,
+        )
 
     # Signing in
 
@@ -158,7 +182,7 @@ class _Page:
             leases=self._reviews.leases(),
             unconfirmed=sum(own.status == UNCONFIRMED for _, own in latest),
             refused=[(p, own) for p, own in latest if own.is_refused and own.action == DECIDE],
-            progress=self._reviews.progress(kind) if self._reviews.people > 1 else None,
+            people=self._reviews.people,
         )
 
     def next_case(
@@ -174,16 +198,8 @@ class _Page:
     ) -> Response:
         """Shows the reviewer's latest decisions, and what has become of them."""
         decisions, codes = self._reviews.made_by(reviewer), self._reviews.made_by(reviewer, AUDIT)
-        filtered = done and kind not in ("", AUDIT)
-        return self._render(
-            request,
-            "decided.html",
-            decisions=decisions,
-            codes=codes,
-            done=done,
-            kind=kind,
-            left=len(self._reviews.reasons(reviewer=reviewer)) if filtered else 0,
-        )
+        shown: dict[str, Any] = {"decisions": decisions, "codes": codes}
+        return self._render(request, "decided.html", **shown, done=done, kind=kind)
 
     # A case
 
@@ -299,43 +315,10 @@ class _Page:
         return HTMLResponse(page, status)
 
 
-def _fail(request: Request, error: Exception) -> Response:
-    """Answers a request that failed; the server logs the error."""
-    return PlainTextResponse(FAILED, 500, HEADERS)
-
-
 def _link(path: str, **query: object) -> str:
     """Returns a path with the parameters of the query that are not empty."""
     filled = [f"{key}={value}" for key, value in query.items() if value]
     return f"{path}?{'&'.join(filled)}" if filled else path
-
-
-def _environment(codebook: Codebook) -> Environment:
-    folders = [PackageLoader("raylab.label.review"), PackageLoader("raylab.core.page")]
-    environment = Environment(
-        loader=ChoiceLoader(folders),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    cast(dict[str, Any], environment.globals).update(
-        path=_link,
-        categories=codebook.categories,
-        definitions=codebook.definitions,
-        codes=codebook.examples,
-        task=codebook.task,
-        questions=codebook.questions,
-        noun=codebook.label_name,
-        ANSWER=ANSWER,
-        hues=hues(codebook.categories),
-        kinds={**KINDS, REFUSED: "The evaluator refused"},
-        EMPTY=EMPTY,
-        PICKS=PICKS,
-        controls=_controls,
-    )
-    return environment
 
 
 def _controls(label: Label) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ from raylab.core.errors import DataError, LabelError, LeaseError, RunError
 from raylab.core.printable import pluralize
 from raylab.label.archive.records import CaseRow, CurrentCase
 from raylab.label.codebooks.codebook import Codebook, Label
-from raylab.label.judgement import AUDIT, HUMAN, UNCONFIRMED, Decision, check_name
+from raylab.label.judgement import AUDIT, HUMAN, SETTLE, UNCONFIRMED, Decision, check_name
 from raylab.label.protocol.outcome import (
     ADJUDICATOR,
     HumanDecision,
@@ -55,8 +55,7 @@ BESIDE = (
     *("created_at", "updated_at", "lead_time"),
 )
 """Keys of JSON-MIN that are no controls."""
-TYPES = ("choices", "taxonomy", "number", "rating")
-VALUES = {"textarea": "text", **dict(zip(TYPES, TYPES, strict=True))}
+VALUES = {name: name for name in ("choices", "taxonomy", "number", "rating")} | {"textarea": "text"}
 """The key of a value by the type of its control."""
 NO = ("", "false", "no", "0")
 MAX_BYTES = 1 << 30
@@ -140,7 +139,7 @@ def archived_task(
         _said(f"annotation-{number}", codebook, read_decision(row.body, codebook))
         for number, row in enumerate((*current.standing.decisions, *audit), 1)
     ]
-    return _task(current.case, current.queue, outcome.reason, answers, annotations=said)
+    return _task(current.case, current.standing.queue, outcome.reason, answers, annotations=said)
 
 
 def _waiting_task(opened: OpenCase, reviews: Reviews) -> Task:
@@ -150,7 +149,7 @@ def _waiting_task(opened: OpenCase, reviews: Reviews) -> Task:
         return _task(opened.case, stands.queue, None)
     order = draw_order(reviews.seed, opened.case.case, outcome.answers)
     answers = _answers(outcome, order, codebook, {})
-    for number, judged in enumerate(opened.judgements if stands.settling else (), 1):
+    for number, judged in enumerate(opened.judgements if stands.turn == SETTLE else (), 1):
         name = f"judgement {number}"
         answers.append(_said(name, codebook, judged, model_version=name))
     return _task(opened.case, stands.queue, outcome.reason, answers)
@@ -406,8 +405,9 @@ def _form(
         raise DataError(f"case {case} is {opened.case.status}, no person was asked")
     if data.get("description") not in (None, opened.case.description):
         raise DataError(f"the description of case {case} is not the one that was classified")
-    code = ", ".join(map(str, said.get(CODE, ()))) or _answer(said, codebook)
-    if not code:
+    code = ", ".join(map(str, said.get(CODE, ())))
+    answer = {name: [*map(str, said.get(control_name(name), ()))] for name in codebook.questions}
+    if not code and not any(answer.values()):
         names = ", ".join([*map(control_name, codebook.questions), CODE])
         raise DataError(
             f"case {case} has no decision in {names}, but {', '.join([*said, *others])}"
@@ -416,22 +416,22 @@ def _form(
     if not (name := texts[REVIEWER] or signed):
         raise DataError(f"case {case} is signed by nobody: give reviewer=")
     name, insist = check_name(name), texts[INSIST].casefold() not in NO
-    answers = opened.outcome.labels.items()
+    form = DecisionForm(code=code, answer=answer, justification=texts[REASON], insist=insist)
+    choices, unread = (*opened.outcome.answers, *OTHER_CHOICES), None
     try:
-        label = codebook.parse_own(code)
-        choice: Any = next((by for by, own in answers if own == label), "own")
-    except LabelError:
+        label = reviews.read_own(form)
+        choice = next((by for by, own in opened.outcome.labels.items() if own == label), "own")
+    except LabelError as error:
         # A label may have the name of an annotator, so labels are read first.
-        choices = {by.casefold(): by for by in (*opened.outcome.answers, *OTHER_CHOICES)}
-        choice = choices.get(code.casefold(), "own")
-    form = DecisionForm(choice=choice, code=code, justification=texts[REASON], insist=insist)
+        choice = {by.casefold(): by for by in choices}.get(code.casefold(), "own")
+        unread = error if choice == "own" else None
+    form = form.model_copy(update={"choice": choice})
     try:
         decision = reviews.decide(opened, name, form, reasoned=False)
     except UndecidedError as error:
-        names = ", ".join((*opened.outcome.answers, *OTHER_CHOICES))
-        line = f"{code!r} is none of {names} and not {codebook.label_name}: "
-        unread = f"; not understood: {', '.join(others)}" if others else ""
-        raise DataError(f"case {case}: {line if CODE in said else ''}{error}{unread}") from error
+        line = f"{code!r} is none of {', '.join(choices)} and not {codebook.label_name}: "
+        more = f"; not understood: {', '.join(others)}" if others else ""
+        raise DataError(f"case {case}: {line if code else ''}{unread or error}{more}") from error
     latest = False
     for last in (own.said for own in opened.standing.made_by(name)[-1:]):
         same = (decision.label or decision.choice) == (last.label or last.choice)
@@ -439,21 +439,3 @@ def _form(
         # A blind judgement is its code alone.
         latest = same and (why or last.independent)
     return case, name, form, latest
-
-
-def _answer(said: Mapping[str, list[Any]], codebook: Codebook) -> str:
-    """Returns the text of a code that answers the questions; empty if none is answered."""
-    if not said.keys() - {*OWN}:
-        return ""
-    answer = dict[str, Any]()
-    for name, question in codebook.questions.items():
-        items = said.get(control_name(name), [])
-        if question.text and items:
-            items = [" ".join(map(str, items))]
-        elif question.number:
-            items = [read_number(item) for item in items]
-        if items or question.optional:
-            alone = items[0] if items else None
-            answer[name] = items if question.several or len(items) > 1 else alone
-    whole = answer.get("", answer)
-    return whole if isinstance(whole, str) else json.dumps(whole, ensure_ascii=False)

@@ -1,26 +1,25 @@
 """The work of reviewers on a run: the turns of cases, and what people see and decide on one."""
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import Field
 
 from raylab.core.config.base import Strict
 from raylab.core.errors import DataError, LabelError, LeaseError
 from raylab.label.archive.records import CaseRow, Lease
+from raylab.label.archive.reviews import Queue
 from raylab.label.archive.run import RunArchive
 from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, clean
-from raylab.label.judgement import AUDIT, DECISION, SETTLE, Standing, standing
+from raylab.label.judgement import AUDIT, DECISION, JUDGE, SETTLE, Decision, Standing, standing
 from raylab.label.protocol.decisions import ReadDecision, decision_row, read_row
 from raylab.label.protocol.outcome import Choice, HumanDecision, Outcome, read_outcome
-from raylab.label.review.queue import Queue
 
 EXCERPT = 160
 """Characters of a description in the queue."""
@@ -30,8 +29,6 @@ TAKEN_BACK = "Taken back by its reviewer."
 EMPTY = "This is empty: choose or enter a value."
 TAKEN = ("first", "second")
 """Choices of one of the two judgements that a third person settles."""
-REFUSED = "refused"
-"""Why a case waits for a third person whose decision by others the evaluator refused."""
 ANSWER = "answer-"
 """What the names of the controls of an answer's fields begin with."""
 
@@ -83,16 +80,6 @@ class QueueEntry:
     excerpt: str
 
 
-class ReviewProgress(NamedTuple):
-    """The judgements of all people on the cases of a queue."""
-
-    once: int
-    twice: int
-    """Number of cases with two."""
-    people: tuple[tuple[str, int], ...]
-    """Number of judgements by reviewer, the most first."""
-
-
 @dataclass(frozen=True)
 class OpenCase:
     """A case as a reviewer finds it.
@@ -109,8 +96,7 @@ class OpenCase:
     @property
     def kind(self) -> str:
         """The reason why it waits, as in the queue."""
-        turn = REFUSED if _is_refused(self.standing) else self.standing.turn
-        return _reason(self.standing, turn or _kind_of(self.outcome.path))
+        return self.standing.reason or _kind_of(self.outcome.path)
 
     @property
     def judgements(self) -> list[HumanDecision]:
@@ -120,7 +106,7 @@ class OpenCase:
     @property
     def labels(self) -> dict[str, Label]:
         """The labels of all answers in sight, people's and models', by the choice of each."""
-        said = self.judgements if self.standing.settling else []
+        said = self.judgements if self.standing.turn == SETTLE else []
         judged = ((name, own.label) for name, own in zip(TAKEN, said, strict=False))
         models = {} if self.standing.hides() else self.outcome.labels
         return {name: label for name, label in judged if label is not None} | models
@@ -175,8 +161,8 @@ class Reviews:
         self._run, self._now, self._draw = run, now, draw
         self._queue, self._turn = Queue(self.archived, people), Lock()
         self._entries: dict[int, QueueEntry] = {}
-        # Whether the evaluator has refused a decision on a case, by the number of decisions.
-        self._refused: dict[tuple[int, int], bool] = {}
+        # The last record that was known when cases were drawn.
+        self._drawn = -1
 
     # Queues
 
@@ -185,10 +171,9 @@ class Reviews:
 
         Cases are in the order of their turns.
         """
-        places, standings = self._queue.look(AUDIT if kind == AUDIT else DECISION)
+        places, standings = self._look(kind)
         mine = [place for place in places if standings[place].waits_for(reviewer)]
-        left = self._left(mine, standings) if kind != AUDIT else {}
-        return {place: _reason(standings[place], left.get(place, "")) for place in mine}
+        return self._reasons(mine, standings)
 
     def entries(self, reasons: Mapping[int, str]) -> list[QueueEntry]:
         """Returns what the queue shows of cases that wait for these reasons."""
@@ -200,44 +185,36 @@ class Reviews:
             for entry, reason in entries
         ]
 
-    def progress(self, kind: str = "") -> ReviewProgress:
-        """Returns the judgements on all open cases, or with `audit` on all that are drawn."""
-        _, standings = self._queue.look(AUDIT if kind == AUDIT else DECISION)
-        judged = [case.judgements for case in standings.values() if case.judgements]
-        numbers = Counter(map(len, judged))
-        names = {name: own.reviewer for each in judged for name, own in each.items()}
-        people = Counter(name for each in judged for name in each).most_common()
-        shown = tuple((names[name], number) for name, number in people)
-        return ReviewProgress(numbers[1], numbers[2], shown)
+    def count_drawn(self) -> int:
+        """Returns the number of cases that are drawn for the audit."""
+        return len(self._queue.look(AUDIT)[1])
 
     def take_next(self, reviewer: str, kind: str = "", after: int = 0) -> int | None:
         """Takes the lease on the next case that waits and is free; the first follows the last.
 
         Returns its sequence, or None if there is none. The case `after` was worked on before it.
         """
-        places, standings = self._queue.look(AUDIT if kind == AUDIT else DECISION)
+        places, standings = self._look(kind)
         if kind == AUDIT:
             start = places.index(after) + 1 if after in places else 0
         else:
             start = bisect_right(places, after)
-        anything = kind in ("", AUDIT)
-        left = {} if anything else self._left(places, standings)
-        # Cases behind the first that is free are not looked at.
-        turn = (
+        is_chosen = kind not in ("", AUDIT)
+        reasons = self._reasons(places, standings) if is_chosen else {}
+        turn = [
             place
             for place in places[start:] + places[:start]
             if place != after
             and standings[place].waits_for(reviewer)
-            and (anything or _reason(standings[place], left.get(place, "")) == kind)
-        )
+            and reasons.get(place, kind) == kind
+        ]
         taken = self._take(turn, reviewer)
-        if taken is None and kind == AUDIT and self._draw():
-            return self.take_next(reviewer, kind, after)
+        # A draw reads all cases, and gives no more before somebody has decided something.
+        if kind == AUDIT and not places and self._queue.seen != self._drawn:
+            self._drawn = self._queue.seen
+            if self._draw():
+                return self.take_next(reviewer, kind, after)
         return taken
-
-    def count_drawn(self) -> int:
-        """Returns the number of cases that are drawn for the audit."""
-        return len(self._queue.look(AUDIT)[1])
 
     def leases(self) -> dict[int, Lease]:
         """Returns the leases that hold now, by the sequence of their case."""
@@ -268,15 +245,15 @@ class Reviews:
         if isinstance(place, str):
             head = self._run.find_heads([place]).get(place)
             place = 0 if head is None else head.sequence
-        stored = self.archived.look(place, self._now())
-        if stored is None:
+        if (archived := self.archived.look(place, self._now())) is None:
             raise DataError(f"run {self.run} has no case {case!r}: look for it in the queue")
+        stored, lease = archived
         made = standing(stored.decisions, stored.case.status, self.people)
         return OpenCase(
             stored.case,
             read_outcome(stored.case.body, self.codebook),
             made.read(partial(read_row, codebook=self.codebook)),
-            stored.lease,
+            lease,
         )
 
     def submit(self, case: int, reviewer: str, form: DecisionForm) -> None:
@@ -331,7 +308,7 @@ class Reviews:
             choice = "own" if label else "unclear"
         else:
             # Who sees no answers can only give a code.
-            if stands.queue == AUDIT or (stands.judging and choice != "unclear"):
+            if stands.queue == AUDIT or (stands.turn == JUDGE and choice != "unclear"):
                 choice = "own"
             try:
                 label = self._label(opened, choice, form)
@@ -348,7 +325,7 @@ class Reviews:
             label=label,
             justification=justification,
             insisted=form.insist and choice != "unclear" and not blind,
-            independent=stands.judging,
+            independent=stands.turn == JUDGE,
         )
 
     def archive(self, opened: OpenCase, decision: HumanDecision, leased: bool = False) -> str:
@@ -368,25 +345,20 @@ class Reviews:
         self.archived.add(row, after=stands.last.sequence if stands.last else 0, leased=leased)
         return row.status
 
-    def _take(self, cases: Iterable[int], reviewer: str) -> int | None:
+    def _take(self, cases: Sequence[int], reviewer: str) -> int | None:
         now = self._now()
         return self.archived.take(cases, reviewer, now, now + self.lease)
 
-    def _left(
-        self, places: Sequence[int], standings: Mapping[int, Standing[Any]]
-    ) -> Mapping[int, str]:
-        """Returns why cases wait, where their standing does not say it."""
-        if self.people == 1:
-            self._summarize(places)
-            return {place: self._entries[place].kind for place in places}
-        # The standing of a queue is without the evaluator's reports.
-        settling = [(p, len(standings[p].decisions)) for p in places if standings[p].settling]
-        with self._turn:
-            new = [place for place, made in settling if (place, made) not in self._refused]
-            for current in self._run.cases(places=new):
-                key = current.case.sequence, len(current.decisions)
-                self._refused[key] = any(made.is_refused for made in current.decisions)
-        return {key[0]: REFUSED for key in settling if self._refused.get(key)}
+    def _look(self, kind: str) -> tuple[list[int], Mapping[int, Standing[Decision]]]:
+        return self._queue.look(AUDIT if kind == AUDIT else DECISION)
+
+    def _reasons(
+        self, places: Sequence[int], standings: Mapping[int, Standing[Decision]]
+    ) -> dict[int, str]:
+        """Returns why cases wait, in a word."""
+        reasons = {place: standings[place].reason for place in places}
+        self._summarize(place for place, reason in reasons.items() if not reason)
+        return {place: reason or self._entries[place].kind for place, reason in reasons.items()}
 
     def _summarize(self, places: Iterable[int]) -> None:
         """Reads what the queue shows of cases, each once, without the rest of their outcomes."""
@@ -409,22 +381,32 @@ class Reviews:
             if (label := opened.outcome.labels.get(choice)) is None:
                 raise LabelError(f"{choice} has no code")
             return label
-        if code := form.code.strip():
-            return self.codebook.parse_own(code)
-        values = dict[str, Any]()
-        for name, question in self.codebook.questions.items():
-            texts = form.answer.get(name, [])
-            text = "".join(texts[:1])
-            alone = read_number(text) if question.number else text
-            values[name] = texts if question.several else alone
         try:
-            return self.codebook.parse_own(values.get("", values) or "")
+            return self.read_own(form)
         except AnswerError as error:
+            if form.code.strip():
+                raise
             problems = {
                 f"{ANSWER}{name}": problem if any(form.answer.get(name, [])) else EMPTY
                 for name, problem in error.problems.items()
             }
             raise UndecidedError(problems) from None
+
+    def read_own(self, form: DecisionForm) -> Label:
+        """Returns the label of an own answer; raises LabelError if it cannot be read."""
+        if code := form.code.strip():
+            return self.codebook.parse_own(code)
+        answer = dict[str, Any]()
+        for name, question in self.codebook.questions.items():
+            items: list[Any] = [text for text in form.answer.get(name, ()) if text]
+            if question.text and items:
+                items = [" ".join(items)]
+            elif question.number:
+                items = [*map(read_number, items)]
+            if items or question.optional:
+                alone = items[0] if items else None
+                answer[name] = items if question.several or len(items) > 1 else alone
+        return self.codebook.parse_own(answer.get("", answer) or "")
 
 
 def write(label: Label) -> dict[str, Any]:
@@ -445,15 +427,3 @@ def _kind_of(path: Sequence[str]) -> str:
     """Returns why the run left a case open, in a word, by the steps of its decision."""
     step = path[-1].partition(":")[2]
     return "unreadable" if step.endswith("-unreadable") else step
-
-
-def _reason(stands: Standing[Any], left: str) -> str:
-    """Returns why a case waits, where `left` is what its standing does not say."""
-    if stands.queue == AUDIT:
-        return SETTLE if stands.settling else AUDIT
-    return left or stands.turn
-
-
-def _is_refused(stands: Standing[Any]) -> bool:
-    """Returns whether a third person decides because of the evaluator."""
-    return stands.settling and any(made.is_refused for made in stands.decisions)

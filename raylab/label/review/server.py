@@ -6,7 +6,6 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -53,24 +52,23 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
     with open_archive(run, archive_location(made.storage, made.archive)) as archive:
         bind_run(run.name, run.id)
         annotation = AnnotationRun(made, choose_codebook(made), run, archive)
-        seed, draw = made.protocol.seed, partial(_draw, annotation, config.audit)
-        if config.audit is not None:
+        archived, seed, audit = annotation.archived, made.protocol.seed, config.audit
+
+        def draw() -> int:
+            """Draws cases for the audit; returns the number of new ones."""
+            if not isinstance(audit, AuditPlan):
+                return draw_audit(archived, audit, seed) if audit else 0
+            if audit.plan == "active":
+                names = annotation.settings.answerers
+                return draw_actively(archived, annotation.codebook, names, audit.cases, seed)
+            decided = sum(n for status, n in archived.counts().items() if status in DECIDED)
+            return draw_audit(archived, min(audit.cases / max(decided, 1), 1.0), seed)
+
+        if audit is not None:
             drawn = draw()
             log_line(f"{pluralize(drawn, 'decided case')} drawn for the audit", drawn=drawn)
         people, codebook = made.review.people, annotation.codebook
-        yield Reviews(annotation.archived, codebook, seed, LEASE, people, draw=draw), annotation
-
-
-def _draw(annotation: AnnotationRun, audit: float | AuditPlan | None) -> int:
-    """Draws cases for the audit; returns the number of new ones."""
-    run, seed = annotation.archived, annotation.config.protocol.seed
-    if not isinstance(audit, AuditPlan):
-        return draw_audit(run, audit, seed) if audit else 0
-    if audit.plan == "active":
-        names = annotation.settings.answerers
-        return draw_actively(run, annotation.codebook, names, audit.cases, seed)
-    decided = sum(count for status, count in run.counts().items() if status in DECIDED)
-    return draw_audit(run, min(audit.cases / max(decided, 1), 1.0), seed)
+        yield Reviews(archived, codebook, seed, LEASE, people, draw=draw), annotation
 
 
 def export_cases(config: ReviewConfig, path: Path) -> None:
@@ -113,7 +111,16 @@ def serve(config: ReviewConfig) -> None:
         ConfigError: The address is taken or demands a token.
     """
     access = access_of(config)
-    with _bound(config) as listener, open_reviews(config) as (reviews, _):
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        # An address that is taken is reported before all else.
+        listener = socket.create_server((config.host, config.port), family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(
+            f"port {config.port} of {config.host} cannot be listened to ({error}): give another "
+            "port=, or port=0 for any that is free"
+        ) from error
+    with listener, open_reviews(config) as (reviews, _), contextlib.suppress(KeyboardInterrupt):
         server = uvicorn.Server(
             uvicorn.Config(
                 create_app(reviews, access),
@@ -125,23 +132,10 @@ def serve(config: ReviewConfig) -> None:
                 timeout_graceful_shutdown=SECONDS_TO_END,
             )
         )
-        with contextlib.suppress(KeyboardInterrupt):
-            host = f"[{config.host}]" if ":" in config.host else config.host
-            log_line(
-                f"open cases of run {config.name}: http://{host}:{listener.getsockname()[1]}/\n"
-                "Ctrl-C ends the page; the command that made the run, with resume=true, has the "
-                "evaluator judge what was decided and reports it"
-            )
-            server.run(sockets=[listener])
-
-
-def _bound(config: ReviewConfig) -> socket.socket:
-    """Returns a listening socket; an address that is taken is reported before all else."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    try:
-        return socket.create_server((config.host, config.port), family=family, backlog=128)
-    except OSError as error:
-        raise ConfigError(
-            f"port {config.port} of {config.host} cannot be listened to ({error}): give another "
-            "port=, or port=0 for any that is free"
-        ) from error
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        log_line(
+            f"open cases of run {config.name}: http://{host}:{listener.getsockname()[1]}/\n"
+            "Ctrl-C ends the page; the command that made the run, with resume=true, has the "
+            "evaluator judge what was decided and reports it"
+        )
+        server.run(sockets=[listener])

@@ -10,10 +10,9 @@ import pytest
 
 from raylab.core.errors import LeaseError
 from raylab.label.archive.records import Lease
-from raylab.label.archive.reviews import RunReviews
+from raylab.label.archive.reviews import Queue, RunReviews
 from raylab.label.archive.store import Archive
 from raylab.label.judgement import AUDIT, DECISION
-from raylab.label.review.queue import Queue
 from tests.label.archive.rows import NOON, case_row, decision_row
 
 MINUTE = timedelta(minutes=1)
@@ -185,6 +184,7 @@ def test_drawn_cases_wait_once_for_a_code(archive: Archive, reviews: RunReviews)
     assert archive.run("r").counts(now=True) == {"accepted": 4, "human": 2}
     assert list(archive.run("r").decisions()) == []
     assert reviews.look(99, NOON) is None
-    opened = reviews.look(3, NOON)
-    assert opened is not None and (opened.queue, opened.status) == (AUDIT, "human")
+    opened, lease = reviews.look(3, NOON) or (None, None)
+    assert opened is not None and lease is None
+    assert (opened.standing.queue, opened.status) == (AUDIT, "human")
     assert [row.action for row in opened.decisions] == ["draw", "decide", "undo"]

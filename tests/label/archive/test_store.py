@@ -102,7 +102,7 @@ def test_cases_are_kept_once_and_in_order(archive: Archive):
 ALTERED = {
     "cases": ("description = 'another'", "body = '{}'", "sequence = 7"),
     "decisions": ("reviewer = 'eve'", "body = 'no JSON'"),
-    "calls": ("text = 'another'", "cost = 0", "created = :later"),
+    "calls": ("model = 'another'", "reply = '{}'", "created = :later"),
 }
 
 
@@ -136,7 +136,10 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
     ]
     assert set(run.find_heads(STRANGE)) == set(STRANGE)
     texts = [*STRANGE, PAIR]
-    calls = [call_row(f"{n}", text=odd, role=odd, model=odd) for n, odd in enumerate(texts)]
+    calls = [
+        call_row(f"{n}", text=odd.removesuffix(PAIR), role=odd, model=odd)
+        for n, odd in enumerate(texts)
+    ]
     add_calls(archive, calls)
     by_key = {call.reply.key: call for call in archive.calls_of([sha256("a system")])}
     assert [by_key[call.reply.key] for call in calls] == calls

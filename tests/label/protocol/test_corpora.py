@@ -26,7 +26,7 @@ from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.codebooks.codebook import Codebook
 from raylab.label.conclusions.audit import draw_audit
-from raylab.label.judgement import AUDIT
+from raylab.label.judgement import AUDIT, SETTLE
 from raylab.label.pages.drift import report_drift
 from raylab.label.protocol.dry_run import forecast
 from raylab.label.review.label_studio import control_name, import_tasks, write_waiting
@@ -231,12 +231,12 @@ def review(
     for name in names:
         while (place := reviews.take_next(name, kind)) is not None:
             opened = reviews.open(place, name)
-            settled += opened.standing.settling
+            settled += opened.standing.turn == SETTLE
             line = str(codebook.parse_own(json.dumps(say(opened.case.case, name))))
             reviews.submit(
                 place, name, DecisionForm(choice="own", code=line, justification="so it is")
             )
-            if name == "Cy" and not opened.standing.settling:
+            if name == "Cy" and opened.standing.turn != SETTLE:
                 raise AssertionError("two people come first")
     return settled
 
