@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,6 @@ def test_every_cell_shows_what_the_page_shows(
         assert tables(fresh) == tables(stored)
 
 
-def tables(notebook: dict) -> list[object]:
+def tables(notebook: dict[str, Any]) -> list[object]:
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
     return [output["data"] for output in outputs if output["output_type"] == "execute_result"]
