@@ -356,7 +356,6 @@ def test_two_people_judge_blind_and_a_third_settles_by_keyboard(
         press(page, "Control+Enter")
         arrive(page, following)
     page = visit("Cy", base_url=address)
-    expect(page.get_by_text("1 two. By Ada 1, Bo 1.")).to_be_visible()
     press(page, "n")
     arrive(page, "pool")
     expect(page.get_by_role("heading", name="Judgement 2")).to_be_visible()

@@ -90,8 +90,10 @@ def test_ctrl_c_ends_what_ray_runs_with_one_line(
     assert any(sign in line for line in driver.stdout)
     os.killpg(driver.pid, signal.SIGINT)
     _, err = driver.communicate(timeout=300)
-    assert (driver.returncode, err) == (
+    # The library of Ray in C++ may log that its driver has gone.
+    own = [line for line in err.splitlines() if "task_manager.cc" not in line]
+    assert (driver.returncode, own) == (
         130,
-        "interrupted; the same command with resume=true continues\n",
+        ["interrupted; the same command with resume=true continues"],
     )
     assert json.loads((tmp_path / "run" / "record.json").read_text())["finished"] is None

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from openai.resources.batches import AsyncBatches
 
 from raylab.core.errors import RaylabError
 from raylab.label.archive.store import Archive
@@ -36,7 +37,7 @@ STEPS: Sequence[tuple[type, str, int]] = (
     (RunWriter, "note_batch", 1),
     (BatchApi, "create", 1),
     (RunWriter, "note_batch", 2),
-    (BatchApi, "retrieve", 1),
+    (AsyncBatches, "retrieve", 1),
     (BatchApi, "read", 1),
     (RunWriter, "end_batch", 1),
 )
