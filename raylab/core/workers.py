@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Workers:
-    """Where calls run: this process, which makes one after the other, or others in a subclass.
+    """The processes that make calls: this one, one call after the other; a subclass has others.
 
     Attributes:
         share: CPUs and GPU that each call may use.

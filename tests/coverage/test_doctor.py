@@ -116,7 +116,7 @@ def test_intervals_of_differences_hold_the_truth(
         row = table.iloc[int(draw.integers(len(table)))]
         interval = None if np.isnan(row["low"]) else (float(row["low"]), float(row["high"]))
         truth = float(chance[int(row["first"])] - chance[int(row["second"])])
-        return {f"difference: {f'{clusters} clusters' if clusters else 'items'}": (interval, truth)}
+        return {f"difference, {f'{clusters} clusters' if clusters else 'items'}": (interval, truth)}
 
     measure(simulate)
     if lie == "equal":
@@ -145,7 +145,7 @@ def test_intervals_of_means_hold_the_truth(
         scores = draw.binomial(epochs, chance)[None] / epochs
         # Clusters cross topics.
         (mean,), _ = estimate_means(as_matrix(scores, group, weights, topic))
-        return {f"mean: {f'{clusters} clusters' if clusters else 'items'}": (mean.interval, truth)}
+        return {f"mean, {f'{clusters} clusters' if clusters else 'items'}": (mean.interval, truth)}
 
     measure(simulate)
 

@@ -46,7 +46,7 @@ SIGN_SECONDS = 0.5
 
 
 class Experiment(pl.LightningDataModule):
-    """What a worker trains: the module, and the pairs that it is trained and validated on."""
+    """The work of a training worker: a module, and its pairs for training and validation."""
 
     def __init__(
         self,

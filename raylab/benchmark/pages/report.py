@@ -1,4 +1,4 @@
-"""What a paper takes: its statistics section, filled in, and the pairs as CSV and LaTeX.
+"""The parts of a paper: its statistics section, filled in, and the pairs as CSV and LaTeX.
 
 It answers the recommendations of Miller (Adding Error Bars to Evals, arXiv 2411.00640) and the
 points of BetterBench on statistics (Reuel et al., arXiv 2411.12990), or says what the logs lack.

@@ -54,7 +54,7 @@ LEFT_OUT = {
 
 @dataclass(frozen=True)
 class AuditDraw:
-    """How cases were drawn; the content of their records.
+    """A draw of cases; the content of their records.
 
     Attributes:
         share: Chance of every case, or the even part of it.

@@ -1,4 +1,4 @@
-"""What each annotator adds to a panel, and the cheapest panel that is as accurate.
+"""The part of each annotator in a panel, and the cheapest panel that is as accurate.
 
 A panel's answer is the most frequent one, or that of its first annotator. It is compared with the
 labels of people: gold that no prompt names, and the codes of an audit. Without any, errors that
