@@ -1,12 +1,14 @@
-"""Draw conclusions from the labels of an annotation run, corrected by labels of people.
+"""Draw conclusions from the labels of models, corrected by labels of people.
 
 Shares, means, differences and regressions as the labels of models give them, as those of people
 alone, and corrected: with intervals that hold although models err. People label a random sample
-first, on the page of jobs/review.py with `audit=`. Needs no Ray.
+first: of a run on the page of jobs/review.py with `audit=`; of a table of labels that were made
+elsewhere in a column of their own. Needs no Ray.
 
 Examples:
     python jobs/review.py name=tickets audit=0.1
     python jobs/conclude.py run=tickets
+    python jobs/conclude.py table=labels.csv models=gpt people=ada
     python jobs/conclude.py run=tickets field=topics 'labels=[billing]' by=team cluster=author
     python jobs/conclude.py run=tickets 'labels=[billing]' 'covariates=[age,region]'
     python jobs/conclude.py run=tickets 'labels=[billing]' outcome=days_to_close 'covariates=[team]'

@@ -258,6 +258,10 @@ def _as_names(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+Names = Annotated[tuple[Text, ...], BeforeValidator(_as_names)]
+"""Names, such as those of columns; one needs no list."""
+
+
 def require_trackers(names: Iterable[Tracking]) -> None:
     """Refuses trackers whose package is not installed, by a `ConfigError`."""
     for name in names:

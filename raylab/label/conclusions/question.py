@@ -1,9 +1,9 @@
 """The question as arrays: what it counts, the columns that it needs, and the labels of cases."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize
 from raylab.core.stats import Array
-from raylab.label.codebooks.codebook import Codebook, Label
+from raylab.label.codebooks.codebook import Label
 from raylab.label.conclusions.audit import Evidence, LabelledCase
 from raylab.label.conclusions.estimates import Fit, fit
+from raylab.label.config.codebook import FieldConfig
 from raylab.label.config.jobs import ConcludeConfig
 
 MAX_GROUPS = 20
@@ -23,6 +24,15 @@ MIN_CLUSTERS = 20
 """Clusters, or without them cases, below which no interval holds."""
 Way = Literal["naive", "people", "corrected"]
 WAYS: tuple[Way, ...] = ("naive", "people", "corrected")
+
+
+class Taxonomy(Protocol):
+    """What labels can be: categories, or answers to questions, like those of `Codebook`."""
+
+    @property
+    def categories(self) -> Mapping[str, str]: ...
+    @property
+    def questions(self) -> Mapping[str, FieldConfig]: ...
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,7 @@ def require_columns(
     """Returns what is left out, and the places of the cases that have all columns."""
     if not evidence.judged and not all(case.is_certain for case in evidence.cases):
         raise DataError(
-            f"run {config.run}: {pluralize(evidence.waiting, 'case')} are drawn for the audit, and "
+            f"{config.source}: {pluralize(evidence.waiting, 'case')} are drawn for the audit, and "
             f"people have labelled none: {review} audit=0.1 draws one in ten and opens the page"
         )
     # NaN is the only value that differs from itself.
@@ -132,7 +142,7 @@ def require_columns(
     columns, there = [*dict.fromkeys(filter(None, wanted))], sorted(set[str]().union(*present))
     if unknown := [name for name in columns if name not in there]:
         raise DataError(
-            f"the cases of run {config.run} have no column {join_names(unknown)}: they have "
+            f"the cases of {config.source} have no column {join_names(unknown)}: they have "
             f"{join_names(there or ['none'], MAX_SHOWN)}"
         )
     left_out, kept = Counter(evidence.left_out), list[int]()
@@ -142,7 +152,7 @@ def require_columns(
         else:
             kept.append(place)
     if not kept:
-        raise DataError(f"run {config.run} has no case with a label and all of these columns")
+        raise DataError(f"{config.source} has no case with a label and all of these columns")
     return dict(left_out), kept
 
 
@@ -174,10 +184,10 @@ def as_covariates(name: str, values: Sequence[Any]) -> dict[str, Array]:
 
 
 def choose_targets(
-    codebook: Codebook, config: ConcludeConfig, cases: Sequence[LabelledCase]
+    taxonomy: Taxonomy, config: ConcludeConfig, cases: Sequence[LabelledCase]
 ) -> Iterator[Target]:
     """Yields what is counted of the field: each label that occurs, or a mean."""
-    questions = codebook.questions
+    questions = taxonomy.questions
     field = next(iter(questions), "") if config.field is None else config.field
     if field not in (questions or {"": None}):
         fields = [name for name in questions if name]
@@ -190,7 +200,7 @@ def choose_targets(
             raise DataError(f"field={field} is {kind}, which has no share and no mean")
         yield Target(field, lambda label: float(label.answers[field][0]), is_share=False)
         return
-    names = [*(codebook.categories if question is None else question.labels or ())]
+    names = [*(taxonomy.categories if question is None else question.labels or ())]
     if unknown := [name for name in config.labels or () if name not in names]:
         raise DataError(f"labels: there is no {join_names(unknown)}, but {join_names(names)}")
 

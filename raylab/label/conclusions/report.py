@@ -13,7 +13,6 @@ from raylab.core.errors import DataError
 from raylab.core.runs.records import Figure, Part, Record
 from raylab.core.runs.run import METRICS
 from raylab.core.stats import Array, Interval, Z
-from raylab.label.codebooks.codebook import Codebook
 from raylab.label.conclusions.audit import Evidence
 from raylab.label.conclusions.estimates import (
     NoEstimateError,
@@ -27,6 +26,7 @@ from raylab.label.conclusions.question import (
     MIN_CLUSTERS,
     WAYS,
     LabelSample,
+    Taxonomy,
     Way,
     as_covariates,
     as_numbers,
@@ -82,7 +82,7 @@ class Conclusions(Record):
     file: ClassVar[str] = METRICS
 
     run: str
-    """The annotation run."""
+    """The annotation run, or the table."""
     cases: int
     """Cases with a label that the conclusions are about."""
     judged: int
@@ -100,6 +100,8 @@ class Conclusions(Record):
     within: float
     """Half of the width that `needed` is for."""
     conclusions: Annotated[tuple[Conclusion, ...], Field(min_length=1)]
+    doubts: tuple[str, ...] = ()
+    """What speaks against a random sample of labels of people."""
 
 
 class Estimate(NamedTuple):
@@ -110,7 +112,7 @@ class Estimate(NamedTuple):
 
 
 def conclude_cases(
-    evidence: Evidence, codebook: Codebook, config: ConcludeConfig, review: str
+    evidence: Evidence, taxonomy: Taxonomy, config: ConcludeConfig, review: str
 ) -> Conclusions:
     """Returns the conclusions that the configuration asks for.
 
@@ -148,7 +150,7 @@ def conclude_cases(
     if config.outcome is not None and (outcome := as_numbers(column(config.outcome))) is None:
         raise DataError(f"outcome={config.outcome} holds words: name a column of numbers")
     conclusions, scores = list[Conclusion](), np.array([case.score for case in cases])
-    for target in choose_targets(codebook, config, cases):
+    for target in choose_targets(taxonomy, config, cases):
         labels = np.array([target.value(case.label) for case in cases])
         answers = [[target.value(own or case.label) for own in case.answers] for case in cases]
         people = [fmean(map(target.value, case.people)) if case.people else 0.0 for case in cases]
@@ -166,7 +168,7 @@ def conclude_cases(
         for terms, members in divisions:
             conclusions += _means(sample, terms, members, config.within)
     return Conclusions(
-        run=config.run or "",
+        run=config.run or config.table or "",
         cases=len(cases),
         judged=int(((weights > 0) & ~certain).sum()),
         settled=int(certain.sum()),

@@ -20,6 +20,7 @@ from raylab.core.config.base import (
     Keys,
     LocalPath,
     Location,
+    Names,
     RunName,
     Seed,
     Strict,
@@ -274,17 +275,37 @@ class ConcludeConfig(JobConfig):
     """`jobs/conclude.py`."""
 
     job: ClassVar[str] = "conclude"
-    main: ClassVar[Keys] = ("run", "field", "labels", "by", "covariates", "outcome", "cluster")
+    main: ClassVar[Keys] = (
+        "run",
+        "table",
+        "models",
+        "people",
+        "labels",
+        "by",
+        "covariates",
+        "outcome",
+        "cluster",
+    )
 
     run: Text | None = None
     """The annotation run: a name under `storage`, a directory or a URI."""
+    table: Location | None = None
+    """A table instead, of labels made elsewhere: CSV, TSV, JSON, JSONL or Parquet."""
+    models: Names = ()
+    """Column of the table with labels of a model, or several: the first is counted, all predict."""
+    people: Names = ()
+    """Column of the table with labels of people on a random sample of its rows, or several."""
+    chance: Text | None = None
+    """Column of the table with the chance by which a row came to people; null if all have one."""
+    encoding: Annotated[Text, AfterValidator(_known_encoding)] | None = None
+    """Encoding of the table, like `cases.encoding` of the annotation."""
     field: Text | None = None
     """The field of an answer that is a record; null takes the first."""
-    labels: tuple[Text, ...] | None = None
+    labels: Names | None = None
     """The labels to count; null takes all that occur."""
     by: Text | None = None
     """Column of the cases with their groups, whose shares or means are compared."""
-    covariates: tuple[Text, ...] = ()
+    covariates: Names = ()
     """Columns of the cases, numbers or words, on which the label is regressed."""
     outcome: Text | None = None
     """Column of the cases, numbers, which is regressed on the label and `covariates`."""
@@ -299,8 +320,21 @@ class ConcludeConfig(JobConfig):
 
     @model_validator(mode="after")
     def _asks_one_question(self) -> "ConcludeConfig":
-        if self.run is None:
-            raise ValueError("needs run=, the annotation run whose labels are counted")
+        if (self.run is None) == (self.table is None):
+            raise ValueError("needs run=, an annotation run, or table=, labels made elsewhere")
+        if self.table is None and (self.models or self.people or self.chance or self.encoding):
+            raise ValueError("models, people, chance and encoding are of a table: give table=")
+        if self.table is not None and not (self.models and self.people):
+            raise ValueError("table= needs models= and people=, the columns with their labels")
+        if both := [name for name in self.models if name in self.people]:
+            raise ValueError(f"models and people both name {both[0]}: a column is of one of them")
+        if self.table is not None and (self.field or self.archive):
+            raise ValueError("field= and archive= are of a run: remove them")
         if self.by is not None and (self.covariates or self.outcome):
             raise ValueError("by= compares groups, and covariates= and outcome= regress: give one")
         return self
+
+    @property
+    def source(self) -> str:
+        """The run or the table, as messages name it."""
+        return f"table {self.table}" if self.run is None else f"run {self.run}"

@@ -18,6 +18,7 @@ from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.conclusions.audit import read_evidence
 from raylab.label.conclusions.question import WAYS
 from raylab.label.conclusions.report import Conclusion, Conclusions, conclude_cases
+from raylab.label.conclusions.table import read_table
 from raylab.label.config.jobs import ConcludeConfig
 from raylab.label.protocol.outcome import name_annotators
 from raylab.label.protocol.run import archive_location, find_annotation_run, open_archive
@@ -51,7 +52,7 @@ def run_conclude(config: ConcludeConfig) -> None:
         ArchiveError: Its archive cannot be opened or read.
         DataError: A column, field or label cannot be used, or people labelled nothing.
     """
-    conclusions = _read(config)
+    conclusions = _read(config, config.table)
     run = Run.open(config)
     run.write_record(conclusions)
     page = conclusions_page(run.uri, run.record, conclusions)
@@ -63,8 +64,10 @@ def run_conclude(config: ConcludeConfig) -> None:
     log_line(f"report {run / PAGE}", uri=run.uri)
 
 
-def conclude(run: str, **keys: Any) -> pd.DataFrame:
-    """Returns the conclusions from an annotation run, a row each.
+def conclude(
+    run: str | None = None, table: str | pd.DataFrame | None = None, **keys: Any
+) -> pd.DataFrame:
+    """Returns the conclusions from an annotation run or a table of labels, a row each.
 
     Columns: `label`, `kind`, `term`, then value, ends of the 95 % interval and number of cases of
     each way of counting, such as `corrected`, `corrected_low`, `corrected_high`,
@@ -73,7 +76,9 @@ def conclude(run: str, **keys: Any) -> pd.DataFrame:
 
     Args:
         run: Directory or URI of the run.
-        keys: Keys of `jobs/conclude.py`, as in `conclude("runs/tickets", by="team")`.
+        table: Path of the table, or a data frame.
+        keys: Keys of `jobs/conclude.py`, as in `conclude("runs/tickets", by="team")` or
+            `conclude(table=frame, models=["gpt"], people=["ada"])`.
 
     Raises:
         pydantic.ValidationError: A key is wrong.
@@ -83,7 +88,9 @@ def conclude(run: str, **keys: Any) -> pd.DataFrame:
         DataError: A column, field or label cannot be used, or people labelled nothing.
     """
     rows = list[dict[str, Any]]()
-    for each in _read(ConcludeConfig.model_validate({**keys, "run": run})).conclusions:
+    named = "the data frame" if isinstance(table, pd.DataFrame) else table
+    config = ConcludeConfig.model_validate({**keys, "run": run, "table": named})
+    for each in _read(config, table).conclusions:
         row: dict[str, Any] = {"label": each.label, "kind": each.kind, "term": each.term}
         for way in WAYS:
             figure: Figure = getattr(each, way)
@@ -95,7 +102,11 @@ def conclude(run: str, **keys: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _read(config: ConcludeConfig) -> Conclusions:
+def _read(config: ConcludeConfig, table: str | pd.DataFrame | None) -> Conclusions:
+    if table is not None:
+        evidence, labels, doubts = read_table(table, config)
+        conclusions = conclude_cases(evidence, labels, config, "")
+        return conclusions.model_copy(update={"doubts": tuple(doubts)})
     assert config.run is not None
     place = find_named(config.run, config.storage)
     run, made = find_annotation_run(str(place.parent), place.name, config.archive)
@@ -117,6 +128,7 @@ def conclusions_page(uri: str, record: RunRecord, conclusions: Conclusions) -> P
         f"Cases left out because they {reason}: {cases:,}."
         for reason, cases in conclusions.left_out.items()
     ]
+    notes += conclusions.doubts
     if conclusions.waiting:
         notes.append(
             f"{conclusions.waiting:,} drawn cases have no label of people yet. They come in a "

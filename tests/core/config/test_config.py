@@ -308,7 +308,10 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
         ("name=a export='s3://bucket/review.jsonl'", "export: should be the path of a local file"),
     ],
     ConcludeConfig: [
-        ("", "needs run=, the annotation run whose labels are counted"),
+        ("", "needs run=, an annotation run, or table=, labels made elsewhere"),
+        ("run=a people=x", "models, people, chance and encoding are of a table: give table="),
+        ("table=a.csv models=x", "table= needs models= and people=, the columns with their labels"),
+        ("table=a.csv models=[x,y] people=y", "models and people both name y"),
         ("run=a by=team outcome=days", "by= compares groups, and covariates= and outcome= regress"),
     ],
     ReportConfig: [

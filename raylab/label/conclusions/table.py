@@ -1,0 +1,220 @@
+"""The evidence of a table: a row a case, with labels of models, and of people on some rows."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import chi2_contingency, mannwhitneyu
+
+from raylab.core.errors import DataError
+from raylab.core.printable import join_names, pluralize
+from raylab.label.codebooks.codebook import Label, quote
+from raylab.label.conclusions.audit import Evidence, LabelledCase
+from raylab.label.config.codebook import FieldConfig
+from raylab.label.config.jobs import CasesConfig, ConcludeConfig
+from raylab.label.input.tables import Columns, RowFault, read_rows
+
+MISSING = ("", "na", "nan", "<na>", "null")
+"""Missing values as programs write them, in lower case."""
+MAX_LABELS = 100
+"""Most different labels that are words."""
+MAX_SHOWN = 5
+CHOSEN = 0.001
+"""Level below which the labelled rows are told to be no random sample."""
+
+
+@dataclass(frozen=True)
+class TableLabels:
+    """The labels of a table: words, or numbers under the name of their column."""
+
+    categories: Mapping[str, str]
+    questions: Mapping[str, FieldConfig] = field(default_factory=dict[str, FieldConfig])
+
+
+class _Columns(Columns):
+    """The columns of a table, each wanted under its own name."""
+
+    def __init__(self, location: str, config: ConcludeConfig) -> None:
+        super().__init__(location, CasesConfig())
+        names = (*config.models, *config.people, config.by, *config.covariates, config.outcome)
+        columns = filter(None, (*names, config.cluster, config.chance))
+        self.wanted = {name: name for name in columns}
+
+    def require(self) -> None:
+        if missing := [name for name in self.wanted if name not in self._met]:
+            there = join_names([*map(quote, self.seen)] or ["none"], 20)
+            raise DataError(
+                f"table {self._location} has no column {join_names(missing)}: it has {there}"
+            )
+
+
+def read_table(
+    table: str | pd.DataFrame, config: ConcludeConfig
+) -> tuple[Evidence, TableLabels, list[str]]:
+    """Reads the labels of a table, its evidence, and what its owner should know.
+
+    Labels are words. Numbers other than 0 and 1 are averaged, unless `labels` names some of them.
+
+    Args:
+        table: A file as of the cases of `jobs/annotate.py`, or a data frame.
+        config: Names the columns.
+
+    Raises:
+        DataError: The table cannot be read, lacks a column, or has no labels that can be compared.
+    """
+    rows = [*_read_rows(table, config)]
+    columns = (*config.models, *config.people)
+    cells = [{name: _as_label(row.get(name)) for name in columns} for _, row in rows]
+    used = [
+        Counter(filter(None, (row[name] for row in cells for name in own)))
+        for own in (config.models, config.people)
+    ]
+    models, people = used
+    where = f"table {config.table}"
+    if not people:
+        raise DataError(
+            f"{where}: no row has a label of people in {join_names(config.people)}: let people "
+            "label a random sample of the rows, without the labels of the models"
+        )
+    _check_spelling(where, models | people)
+    are_numbers = config.labels is None and all(map(_is_number, models | people))
+    if are_numbers and models.keys() | people.keys() <= {"0", "1"}:
+        are_numbers = False
+    if not are_numbers and len(models | people) > MAX_LABELS:
+        raise DataError(
+            f"{where}: {join_names(columns)} hold {len(models | people)} different words, such as "
+            f"{join_names([quote(name) for name in [*models][:3]])}: name columns with labels"
+        )
+    if not are_numbers and not models.keys() & people.keys():
+        raise DataError(
+            f"{where}: models say {join_names([*models], MAX_SHOWN)}, and people "
+            f"{join_names([*people], MAX_SHOWN)}: write the labels of both alike"
+        )
+    scheme = TableLabels({name: name for name, _ in (models | people).most_common()})
+    if are_numbers:
+        ends = [float(end(map(float, models | people))) for end in (min, max)]
+        scheme = TableLabels({}, {config.models[0]: FieldConfig.model_validate({"number": ends})})
+
+    def label(value: str) -> Label:
+        values = {config.models[0]: (value,)} if are_numbers else {}
+        return Label(value, value, (("", value),), {}, values=values)
+
+    cases, lacking = list[LabelledCase](), 0
+    for (place, row), own in zip(rows, cells, strict=True):
+        if (first := own[config.models[0]]) is None:
+            lacking += 1
+            continue
+        said = [label(value) for name in config.people if (value := own[name])]
+        said_by = [own[name] for name in config.models]
+        answers = [label(value) if value else None for value in said_by]
+        chance = _read_chance(where, place, row, config.chance) if said else 1.0
+        cases.append(LabelledCase(place, label(first), answers, 1.0, said, False, row, chance))
+    left_out = {f"have no label in {config.models[0]}": lacking} if lacking else {}
+    evidence = Evidence(cases, 0, 0, left_out)
+    if not evidence.judged:
+        raise DataError(f"{where}: no row has both a label in {config.models[0]} and one of people")
+    return evidence, scheme, [*_doubts(cases, config, are_numbers)]
+
+
+def _read_rows(
+    table: str | pd.DataFrame, config: ConcludeConfig
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the rows with their places, under the names that the configuration gives columns."""
+    location = str(config.table)
+    columns, faults = _Columns(location, config), list[str]()
+    rows: Iterable[tuple[str, Any]]
+    if isinstance(table, pd.DataFrame):
+        named = [
+            {str(name): cell for name, cell in row.items()} for row in table.to_dict("records")
+        ]
+        rows = ((f"row {number}", row) for number, row in enumerate(named, 1))
+    else:
+        rows = read_rows(table, config.encoding, columns)
+    for place, row in rows:
+        if isinstance(row, RowFault):
+            faults.append(f"{place}: {row.problem}")
+        elif not isinstance(row, dict):
+            faults.append(f"{place}: it is no object")
+        else:
+            names = columns.of_row([*row])
+            yield place, row | {own: row[name] for own, name in names.items()}
+    columns.require()
+    if faults:
+        raise DataError(
+            f"table {location}: {pluralize(len(faults), 'row')} cannot be read: "
+            f"{'; '.join(faults[:MAX_SHOWN])}"
+        )
+
+
+def _as_label(value: object) -> str | None:
+    """Returns a cell as text, numbers in their shortest form; None if it is missing."""
+    text = " ".join(str("" if value is None else value).split())
+    if text.lower() in MISSING:
+        return None
+    # A column of whole numbers and blanks is written with fractions: 1.0.
+    return f"{float(text):.12g}" if _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text))) and "_" not in text
+    except ValueError:
+        return False
+
+
+def _check_spelling(where: str, labels: Mapping[str, int]) -> None:
+    """Refuses labels that differ in their case alone, which would count as different ones."""
+    folded = dict[str, str]()
+    for name in labels:
+        if (other := folded.setdefault(name.casefold(), name)) != name:
+            raise DataError(
+                f"{where}: {quote(other)} and {quote(name)} differ in their case alone: write each "
+                "label in one way"
+            )
+
+
+def _read_chance(where: str, place: str, row: Mapping[str, Any], column: str | None) -> float:
+    if column is None:
+        return 1.0
+    value = row.get(column)
+    try:
+        chance = float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        chance = 0.0
+    if not 0 < chance <= 1:
+        raise DataError(
+            f"{where}, {place}: {column} is {quote(value)}, where a row with a label of people "
+            "needs the chance with which it was drawn: above 0, at most 1"
+        )
+    return chance
+
+
+def _doubts(
+    cases: Sequence[LabelledCase], config: ConcludeConfig, are_numbers: bool
+) -> Iterator[str]:
+    """Yields what speaks against a random sample of rows with labels of people."""
+    places = [place for place, case in enumerate(cases) if case.people]
+    if len(places) == len(cases) or config.chance is not None:
+        return
+    if places[-1] - places[0] + 1 == len(places) > 1:
+        yield (
+            f"The rows with labels of people stand together ({cases[places[0]].id} to "
+            f"{cases[places[-1]].id}): unless the order of the table is random, they are no random "
+            "sample, and the correction does not hold."
+        )
+    drawn = np.array([bool(case.people) for case in cases])
+    labels = np.array([str(case.label) for case in cases])
+    if are_numbers:
+        numbers = labels.astype(float)
+        p = float(mannwhitneyu(numbers[drawn], numbers[~drawn])[1])
+    else:
+        p = float(chi2_contingency(pd.crosstab(labels, drawn))[1])
+    if p < CHOSEN:
+        yield (
+            f"{config.models[0]} gives the rows with labels of people other labels than the rest "
+            f"(p = {p:.1g}): they seem to be chosen, not drawn at random, and the correction does "
+            "not hold. chance= names a column with the chances of a draw."
+        )

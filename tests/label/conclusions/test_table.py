@@ -1,0 +1,133 @@
+"""Conclusions from tables of labels that were made elsewhere."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import raylab
+from raylab.benchmark.example import read_example
+from raylab.core.errors import DataError
+from raylab.label.config.jobs import ConcludeConfig
+from raylab.label.pages.conclusions import run_conclude
+
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def answers() -> pd.DataFrame:
+    """What a model answered in MMLU, the keys of people for a random third, and all keys."""
+    items = read_example().reset_index()
+    drawn = np.random.default_rng(3).permutation(len(items)) < len(items) // 3
+    columns = {name: items[name] for name in ("subject", "key")}
+    people = items["key"].where(drawn)
+    return pd.DataFrame({**columns, "model": items["openai_gpt-4-0613"], "people": people})
+
+
+def conclude(table: pd.DataFrame, **keys: Any) -> pd.DataFrame:
+    frame = raylab.conclude(table=table, **({"models": "model", "people": "people"} | keys))
+    return frame.set_index("label")
+
+
+def test_the_answers_of_a_model_to_mmlu_are_corrected_by_a_third_of_the_keys(
+    answers: pd.DataFrame,
+) -> None:
+    shares = conclude(answers)
+    for label in "ABCD":
+        row = shares.loc[label]
+        assert row["naive"] == pytest.approx((answers["model"] == label).mean())
+        assert row["people"] == pytest.approx((answers["people"].dropna() == label).mean())
+        assert row["corrected_low"] < (answers["key"] == label).mean() < row["corrected_high"]
+        assert (row["naive_cases"], row["people_cases"]) == (ROWS, ROWS // 3)
+        assert row["worth"] > ROWS // 3
+
+
+@pytest.mark.parametrize(
+    ("name", "save"),
+    [
+        ("excel.csv", {"sep": ";", "encoding": "utf-8-sig"}),
+        ("tab.tsv", {"sep": "\t"}),
+        ("programs.csv", {"na_rep": "NA"}),
+        ("western.csv", {"encoding": "windows-1252"}),
+        ("lines.jsonl", {}),
+        ("table.parquet", {}),
+    ],
+)
+def test_every_file_gives_the_same(
+    answers: pd.DataFrame, tmp_path: Path, name: str, save: dict[str, Any]
+) -> None:
+    table, file = answers.assign(subject="Übung"), tmp_path / name
+    match file.suffix:
+        case ".jsonl":
+            table.to_json(file, orient="records", lines=True)
+        case ".parquet":
+            table.to_parquet(file)
+        case _:
+            table.to_csv(file, index=False, **save)
+    keys = {"encoding": "windows-1252"} if name == "western.csv" else {}
+    read = raylab.conclude(table=str(file), models=["MODEL"], people=["people"], **keys)
+    pd.testing.assert_frame_equal(read, conclude(answers).reset_index())
+
+
+def test_numbers_are_averaged_and_weighted_by_their_chances() -> None:
+    generator = np.random.default_rng(7)
+    right = generator.integers(1, 8, 400).astype(float)
+    model, chance = right + generator.integers(0, 3, 400), np.where(right > 4, 0.8, 0.2)
+    drawn = generator.random(400) < chance
+    table = pd.DataFrame({"model": model, "chance": chance})
+    table["people"] = np.where(drawn, right, np.nan)
+    row = conclude(table, chance="chance").loc["model"]
+    weights = 1 / chance[drawn]
+    assert (row["kind"], row["naive"]) == ("mean", pytest.approx(model.mean()))
+    assert row["people"] == pytest.approx(np.average(right[drawn], weights=weights))
+    assert row["corrected_low"] < right.mean() < row["corrected_high"] < row["naive"]
+    # Labels that are named are counted, whether words or numbers.
+    share = conclude(table, chance="chance", labels=["3"]).loc["3"]
+    assert (share["kind"], share["naive"]) == ("share", pytest.approx((model == 3).mean()))
+
+
+def test_rows_without_a_label_of_the_model_are_left_out(answers: pd.DataFrame) -> None:
+    table = answers.assign(model=answers["model"].where(answers.index % 10 > 0))
+    assert conclude(table).loc["A", "naive_cases"] == ROWS * 9 // 10
+
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "nothing labelled": ({"people": None}, {}, "no row has a label of people in people"),
+    "other words": ({"people": lambda t: t["people"].replace({k: f"({k})" for k in "ABCD"})}, {},
+                    "write the labels of both alike"),
+    "other case": ({"people": lambda t: t["people"].str.lower()}, {}, "differ in their case alone"),
+    "a text": ({"model": lambda t: t.index.map("Text {}".format)}, {}, "different words, such as"),
+    "no column": ({}, {"models": "gpt"}, "no column gpt: it has 'subject', 'key', 'model'"),
+    "no group": ({}, {"by": "team"}, "no column team"),
+    "no chance": ({"chance": 0.0}, {"chance": "chance"}, r"row \d+: chance is '?0.0'?, where"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "keys", "message"), CHANGES.values(), ids=CHANGES)
+def test_what_cannot_be_compared_is_refused(
+    answers: pd.DataFrame, columns: dict[str, Any], keys: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        conclude(answers.assign(**columns), **keys)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "doubt"),
+    [
+        (lambda t: t.index < 200, "stand together (row 2 to row 201)"),
+        (lambda t: (t["model"] == "A") | (t.index % 20 == 0), "seem to be chosen, not drawn"),
+    ],
+    ids=["first", "labels"],
+)
+def test_a_sample_that_is_not_random_is_doubted(
+    answers: pd.DataFrame, tmp_path: Path, capsys: Any, drawn: Any, doubt: str
+) -> None:
+    file = tmp_path / "labels.csv"
+    answers.assign(people=answers["key"].where(drawn(answers))).to_csv(file, index=False)
+    keys = {"table": file, "models": "model", "people": "people", "name": "doubts"}
+    run_conclude(ConcludeConfig(storage=str(tmp_path), **keys))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{ROWS} cases of {file}" in printed
+    assert doubt in printed
