@@ -207,7 +207,8 @@ def choose_targets(
     def has(name: str) -> Callable[[Label], float]:
         return lambda label: float(name in label.answers.get(field, ()))
 
-    used = Counter(value for case in cases for value in case.label.answers.get(field, ()))
+    labels = (label for case in cases for label in (case.label, *case.people))
+    used = Counter(value for label in labels for value in label.answers.get(field, ()))
     for name in dict.fromkeys(config.labels or [name for name in names if used[name]]):
         yield Target(name, has(name), is_share=True)
     if question is not None and question.distance == "graded" and not question.optional:

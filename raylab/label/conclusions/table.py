@@ -207,14 +207,15 @@ def _doubts(
         )
     drawn = np.array([bool(case.people) for case in cases])
     labels = np.array([str(case.label) for case in cases])
+    test: Any
     if are_numbers:
         numbers = labels.astype(float)
-        p = float(mannwhitneyu(numbers[drawn], numbers[~drawn])[1])
+        test = mannwhitneyu(numbers[drawn], numbers[~drawn])
     else:
-        p = float(chi2_contingency(pd.crosstab(labels, drawn))[1])
-    if p < CHOSEN:
+        test = chi2_contingency(pd.crosstab(labels, drawn))
+    if test.pvalue < CHOSEN:
         yield (
             f"{config.models[0]} gives the rows with labels of people other labels than the rest "
-            f"(p = {p:.1g}): they seem to be chosen, not drawn at random, and the correction does "
+            f"(p = {test.pvalue:.1g}): they seem to be chosen, not drawn at random, and the correction does "
             "not hold. chance= names a column with the chances of a draw."
         )
