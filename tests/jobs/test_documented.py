@@ -32,6 +32,7 @@ ELSEWHERE = {
     "label_selector": "tests/cluster/test_session.py places by it",
     "postgresql:": "tests/jobs/test_annotate.py annotates into PostgreSQL",
     "conclude run=": "tests/label/conclusions has people label a run and draws conclusions from it",
+    "conclude table=": "tests/label/conclusions/test_table.py has tables that were made elsewhere",
     "cluster.workers=[2,8]": "tests/faults adds and removes the nodes of such a training",
 }
 """Commands that need more than this machine, and what covers them."""

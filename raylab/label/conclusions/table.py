@@ -216,6 +216,6 @@ def _doubts(
     if test.pvalue < CHOSEN:
         yield (
             f"{config.models[0]} gives the rows with labels of people other labels than the rest "
-            f"(p = {test.pvalue:.1g}): they seem to be chosen, not drawn at random, and the correction does "
-            "not hold. chance= names a column with the chances of a draw."
+            f"(p = {test.pvalue:.1g}): they seem to be chosen, not drawn at random, and the "
+            "correction does not hold. chance= names a column with the chances of a draw."
         )
