@@ -100,8 +100,8 @@ class Conclusions(Record):
     within: float
     """Half of the width that `needed` is for."""
     conclusions: Annotated[tuple[Conclusion, ...], Field(min_length=1)]
-    doubts: tuple[str, ...] = ()
-    """What speaks against a random sample of labels of people."""
+    notes: tuple[str, ...] = ()
+    """What the owner of the table should know."""
 
 
 class Estimate(NamedTuple):

@@ -21,6 +21,8 @@ MISSING = ("", "na", "nan", "<na>", "null")
 """Missing values as programs write them, in lower case."""
 MAX_LABELS = 100
 """Most different labels that are words."""
+MAX_CODES = 10
+"""Most different whole numbers that may be codes of labels."""
 MAX_SHOWN = 5
 CHOSEN = 0.001
 """Level below which the labelled rows are told to be no random sample."""
@@ -54,7 +56,7 @@ class _Columns(Columns):
 def read_table(
     table: str | pd.DataFrame, config: ConcludeConfig
 ) -> tuple[Evidence, TableLabels, list[str]]:
-    """Reads the labels of a table, its evidence, and what its owner should know.
+    """Reads the evidence of a table, what its labels can be, and notes for its owner.
 
     Labels are words. Numbers other than 0 and 1 are averaged, unless `labels` names some of them.
 
@@ -116,7 +118,11 @@ def read_table(
     evidence = Evidence(cases, 0, 0, left_out)
     if not evidence.judged:
         raise DataError(f"{where}: no row has both a label in {config.models[0]} and one of people")
-    return evidence, scheme, [*_doubts(cases, config, are_numbers)]
+    notes = [*_doubts(cases, config, are_numbers)]
+    if are_numbers and len(models) <= MAX_CODES and all(name.isdecimal() for name in models):
+        names = ",".join(sorted(models, key=int))
+        notes.append(f"The labels are numbers and averaged: labels=[{names}] counts them instead.")
+    return evidence, scheme, notes
 
 
 def _read_rows(

@@ -104,9 +104,9 @@ def conclude(
 
 def _read(config: ConcludeConfig, table: str | pd.DataFrame | None) -> Conclusions:
     if table is not None:
-        evidence, labels, doubts = read_table(table, config)
+        evidence, labels, notes = read_table(table, config)
         conclusions = conclude_cases(evidence, labels, config, "")
-        return conclusions.model_copy(update={"doubts": tuple(doubts)})
+        return conclusions.model_copy(update={"notes": tuple(notes)})
     assert config.run is not None
     place = find_named(config.run, config.storage)
     run, made = find_annotation_run(str(place.parent), place.name, config.archive)
@@ -128,7 +128,7 @@ def conclusions_page(uri: str, record: RunRecord, conclusions: Conclusions) -> P
         f"Cases left out because they {reason}: {cases:,}."
         for reason, cases in conclusions.left_out.items()
     ]
-    notes += conclusions.doubts
+    notes += conclusions.notes
     if conclusions.waiting:
         notes.append(
             f"{conclusions.waiting:,} drawn cases have no label of people yet. They come in a "
