@@ -1,8 +1,13 @@
-"""The cluster of VMs and the runtime environment, as Ray reads them."""
+"""The cluster of VMs, the runtime environment and the upload of a submitted job, by Ray itself."""
 
+import shutil
 from copy import deepcopy
+from pathlib import Path
+from zipfile import ZipFile
 
+import pytest
 import yaml
+from ray._private.runtime_env import packaging
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.runtime_env import RuntimeEnv
 
@@ -43,3 +48,35 @@ def test_nodes_install_what_is_locked_by_its_hash() -> None:
     options = ["--require-hashes", "--no-deps", "--no-build-isolation"]
     assert pip["pip_install_options"] == options
     assert environment.env_vars() == {}
+
+
+KEYS = ("keys.env", ".envrc", "deploy/kuberay/secrets.yaml", "credentials", "jobs/.netrc", "a.key")
+DATA = (
+    ".venv/bin/python",
+    "runs/archive.db",
+    "runs/run/scores/a.json",
+    "data/re_arc/tasks/a.json",
+    "re_arc.zip",
+    "elsewhere/archive.db",
+    "elsewhere/epoch-0001/checkpoint.ckpt",
+    "raylab/__pycache__/runs.pyc",
+)
+FREE = (
+    "jobs/train.py",
+    "deploy/kuberay/secrets.example.yaml",
+    "credentials.py",
+    "raylab/label/opt/data/gold.csv",
+    "configs/data/re_arc.yaml",
+    "notes.json",
+)
+
+
+def test_keys_are_not_uploaded(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shutil.copy(ROOT / ".rayignore", tmp_path / ".rayignore")
+    for name in (*KEYS, *DATA, *FREE):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    target = tmp_path_factory.mktemp("zip") / "package.zip"
+    packaging._zip_files(str(tmp_path), [], str(target), include_gitignore=True)
+    with ZipFile(target) as archive:
+        assert set(archive.namelist()) == {*FREE, ".rayignore"}

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from raylab.core.files import Place
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.input.cases import read_cases
@@ -24,6 +25,7 @@ from tests.label.archive.postgres import PostgresServer
 from tests.label.protocol.outcomes import CODEBOOK
 from tests.llm.scripted_server import server_process
 from tests.log_lines import id_in, lines_of
+from tests.object_storage import ObjectStorage, assert_no_secret
 
 ROOT = Path(__file__).parents[2]
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
@@ -287,3 +289,25 @@ def test_the_embedded_model_gives_valid_codes(run_script: RunScript, tmp_path: P
     report = json.loads((run / "report.json").read_text())
     assert report["smoke"] and report["cases"]["total"] == 1
     assert "Which labels are confused" in (run / "report.html").read_text()
+
+
+def test_an_annotation_keeps_its_archive_on_disk(
+    s3: ObjectStorage, run_script: RunScript, tmp_path: Path, chat: str
+) -> None:
+    runs = Place.at(s3.uri) / "opt"
+    cases = runs / "systems.jsonl"
+    cases.write(write_cases(tmp_path, 20).read_bytes())
+    store = Store(str(tmp_path / "archive.db"), None)
+    order = [*arguments(tmp_path, chat, store, tmp_path), f"storage={runs}"]
+    order += [f"cases.path={cases}", "actors=1"]
+    refused = run_script("annotate", *order, "archive=null")
+    assert refused.returncode == 2 and "give archive=" in refused.stderr
+    assert not (runs / "run").exists()
+    made = run_script("annotate", *order)
+    assert made.returncode == 0 and "20/20 cases" in made.stdout, made.stderr
+    again = run_script("annotate", *order, "resume=true", "export=parquet")
+    assert again.returncode == 0, again.stderr
+    report = json.loads((runs / "run/report.json").read())
+    assert report["cases"]["total"] == 20
+    assert {"cases.parquet", "report.html", "record.json", "scores"} <= set((runs / "run").names())
+    assert_no_secret(s3, runs)

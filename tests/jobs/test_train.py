@@ -30,7 +30,7 @@ def stored_epochs(metrics: Path) -> int:
 
 
 def test_a_signal_interrupts(tmp_path: Path):
-    # The variables of a batch system, by which Lightning would wait for a second process.
+    # A batch system sets these, and Lightning would wait for a second process.
     batch = {
         "SLURM_NTASKS": "2",
         "SLURM_JOB_ID": "1",

@@ -53,7 +53,7 @@ def test_runs_of_every_kind_are_compared(tmp_path: Path):
     grids = {label: model.result.metrics["grid_accuracy"] for label, model in models}
     assert grids == {"trained": 0.25, "swept (rank 1)": 0.5, "piped/champion": 0.75}
     assert list(comparison.scores) == ["scored/trained", "piped/champion", "piped/small"]
-    # Kinds of which there is one run have nothing to differ from.
+    # The only run of its kind has nothing to differ from.
     assert comparison.differences == {}
     page = page_of(comparison)
     assert ["", *(f"solve rate (free-running), {key}" for key in ("published", "1"))] in page.rows
