@@ -34,12 +34,8 @@ def beside(work: Callable[[], T]) -> "Future[T]":
 def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator[None]:
     """Runs `work` in a thread while the block runs, and waits for its end.
 
-    Args:
-        work: Function of the thread; returns soon after `stop` is called.
-        stop: Makes `work` return.
-
-    Raises:
-        Exception: The error of `work`; only a warning if the block has an error of its own.
+    `stop` makes `work` return soon. An error of `work` is raised here, or is a warning if the block
+    has an error of its own.
     """
     ended = beside(work)
     try:

@@ -51,11 +51,7 @@ class Place:
 
     @classmethod
     def at(cls, location: "str | os.PathLike[str] | Place") -> Self:
-        """Returns the place of a path or URI.
-
-        Raises:
-            ConfigError: No filesystem opens the URI.
-        """
+        """Returns the place of a path or URI; a `ConfigError` if no filesystem opens the URI."""
         if isinstance(location, Place):
             return cls(location.uri, location.filesystem, location.path)
         location = os.fspath(location)

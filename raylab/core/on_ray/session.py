@@ -233,8 +233,7 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
 def uses_gpu(config: ClusterConfig) -> bool:
     """Returns True if each worker gets a GPU: as configured, or if the cluster has enough.
 
-    Raises:
-        ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
+    `cluster.use_gpu=true` on a cluster without a GPU is a `ConfigError`.
     """
     gpus = sum(_shares(config, "GPU"))
     if config.use_gpu and not gpus:
@@ -277,8 +276,7 @@ def even_share(nodes: Sequence[int], workers: int) -> int:
 def count_trainings(config: ClusterConfig, wanted: int | None) -> int:
     """Returns the number of trainings to run side by side: `wanted`, or all that fit.
 
-    Raises:
-        ConfigError: The cluster holds none, or fewer than wanted.
+    If none fits, or fewer than wanted, this is a `ConfigError`.
     """
     fit = count_places(config) // config.most_workers
     # More than fit would deadlock, each waiting for workers of another.

@@ -41,11 +41,7 @@ class Record(Part):
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> Self:
-        """Returns the record of this content.
-
-        Raises:
-            ValueError: The content is of another version, or not valid.
-        """
+        """Returns the record of this content; a `ValueError` if it is not valid."""
         version = content.get(VERSION_KEY)
         if type(version) is not int or version != cls.version:
             raise ValueError(

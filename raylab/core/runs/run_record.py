@@ -167,6 +167,7 @@ def _now() -> str:
 def _identity(config: Mapping[str, Any], excluded: Sequence[Sequence[str]]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in config.items():
+        # An empty rest of a path excludes the key itself.
         below = [path[1:] for path in excluded if path[0] in ("*", key)]
         if all(below):
             kept[key] = _identity(value, below) if isinstance(value, dict) else value
