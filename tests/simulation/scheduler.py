@@ -53,11 +53,12 @@ PROCESS: ContextVar[Process] = ContextVar("process")
 """The process that runs now."""
 
 
-class Scheduler(asyncio.AbstractEventLoop):
+class Scheduler(asyncio.BaseEventLoop):
     """The event loop; see the module."""
 
     def __init__(self, random: Random, stepped: Callable[[Process], None]) -> None:
         """`stepped` is called with a process before each of its callbacks, and may kill it."""
+        super().__init__()
         self.observer = Process("observer")
         """The process of the simulation itself, which is never killed."""
         self.errors: list[BaseException] = []
@@ -72,56 +73,25 @@ class Scheduler(asyncio.AbstractEventLoop):
         self._processes: list[Process] = [self.observer]
         self._over = False
 
-    # What tasks and futures need of a loop.
-
     def time(self) -> float:
         return self._time
 
-    def get_debug(self) -> bool:
-        return False
-
-    def is_running(self) -> bool:
-        return not self._over
-
-    def is_closed(self) -> bool:
-        return self._over
-
-    def create_future(self) -> "asyncio.Future[Any]":
-        return asyncio.Future(loop=self)
-
-    def create_task(
-        self,
-        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
-        *,
-        name: str | None = None,
-        context: Context | None = None,
-        **_: Any,
-    ) -> "asyncio.Task[T]":
+    def create_task(self, coro: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":
+        context = options.get("context")
         process = PROCESS.get() if context is None else context[PROCESS]
-        task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        task = super().create_task(coro, **options)
         process.tasks.append(task)
         return task
 
-    def call_soon(
-        self,
-        callback: Callable[..., object],
-        *args: Any,
-        context: Context | None = None,
+    def _call_soon(
+        self, callback: Callable[..., object], args: Any, context: Context | None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context or copy_context())
+        handle = asyncio.Handle(callback, args, self, context)
         self._enqueue(handle)
         return handle
 
-    call_soon_threadsafe = call_soon
-
-    def call_later(
-        self,
-        delay: float,
-        callback: Callable[..., object],
-        *args: Any,
-        context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self._time + delay, callback, *args, context=context)
+    # Nothing else runs in a thread.
+    call_soon_threadsafe = asyncio.BaseEventLoop.call_soon
 
     def call_at(
         self,
@@ -130,18 +100,14 @@ class Scheduler(asyncio.AbstractEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context or copy_context())
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not self._over and not isinstance(error, Crashed):
             self.errors.append(error or RuntimeError(context["message"]))
-
-    # The simulation.
 
     def process(self, name: str) -> Process:
         """Starts a process."""
@@ -197,6 +163,7 @@ class Scheduler(asyncio.AbstractEventLoop):
                     # A `finally` may await, or its effect be refused.
                     with suppress(BaseException):
                         task.get_coro().close()
+            self.close()
 
     def _step(self) -> None:
         self._steps += 1
