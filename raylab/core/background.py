@@ -67,6 +67,7 @@ class Listeners(Generic[P]):
             call = partial(listen, *state, **more)
             try:
                 call()
+            # Whatever it is: a full disk or a bug of one listener must not end hours of work.
             except Exception as error:
                 self._failed[name] = call
                 if name not in self._warned:
@@ -77,6 +78,7 @@ class Listeners(Generic[P]):
 
     def finish(self) -> None:
         """Repeats each listener's last call if it failed; raises an error of these calls."""
+        # The stack calls all of them, also after one that fails again.
         with ExitStack() as repeated:
             for call in self._failed.values():
                 repeated.callback(call)

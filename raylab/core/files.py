@@ -245,6 +245,7 @@ def _new_file(final: Path, move: Callable[[Path, Path], None]) -> Generator[Bina
         with temporary.open("xb") as file:
             yield file
             file.flush()
+            # Before the move: a power cut must not leave the name without the content.
             os.fsync(file.fileno())
         move(temporary, final)
         _sync(final.parent)

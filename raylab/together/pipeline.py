@@ -153,6 +153,7 @@ def _train(
         its_run.finish()
         return tested
 
+    # Stored once: each training would copy all pairs.
     shared = workers.put(sides)
     for name, (model, training) in config.trainings.items():
         results[name] = fit_and_test(name, shared, model=model, data=config.data, training=training)
@@ -183,6 +184,7 @@ def _picture_examples(
         CANDIDATES * config.pictures,
     )
     tasks = [keep_one_question(task) for task in part_seen(chosen, seen)]
+    # The models may have seen all of them.
     if not tasks:
         return Examples(examples=())
     exam = workers.put(

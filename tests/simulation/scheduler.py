@@ -76,7 +76,9 @@ class Scheduler(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._time
 
-    def create_task(self, coro: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":
+    def create_task(
+        self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any
+    ) -> "asyncio.Task[T]":
         context = options.get("context")
         process = PROCESS.get() if context is None else context[PROCESS]
         task = super().create_task(coro, **options)

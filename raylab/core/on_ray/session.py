@@ -78,6 +78,7 @@ def _require_shared(run: Run) -> None:
     if len(nodes := _nodes()) == 1:
         return
     record = str(run / RECORD)
+    # Without a CPU of its own, a probe does not wait for a busy node.
     read: Any = ray.remote(num_cpus=0)(_read)
     places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
     probes = [read.options(scheduling_strategy=place).remote(record) for place in places]

@@ -43,6 +43,7 @@ class Record(Part):
     def from_content(cls, content: dict[str, Any]) -> Self:
         """Returns the record of this content; a `ValueError` if it is not valid."""
         version = content.get(VERSION_KEY)
+        # True equals 1, and is no version.
         if type(version) is not int or version != cls.version:
             raise ValueError(
                 f"it is of schema version {version}, this raylab reads {cls.version}: use the "

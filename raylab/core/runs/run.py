@@ -207,6 +207,7 @@ class Run(Place):
 
     def require_own(self) -> None:
         """Refuses a local run that is not the one this process opened."""
+        # The id is cached when the run is opened, and read anew below.
         opened = self.__dict__.get("id")
         if opened is None or not self.is_local:
             return

@@ -15,12 +15,12 @@ from raylab.arc.config.jobs import EvaluateConfig, TrainConfig, TuneConfig
 from raylab.arc.config.models import ALL_MODELS, MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
 from raylab.arc.config.search import Domain
 from raylab.benchmark.config import QualityConfig
-from raylab.core.config.base import ClusterConfig, JobConfig
+from raylab.core.config.base import JobConfig
 from raylab.core.config.compose import CONFIGS, as_yaml, config_groups, load_config
 from raylab.core.config.schema import MAX_PROBLEMS
 from raylab.core.errors import ConfigError
 from raylab.label.config.jobs import AnnotateConfig, ConcludeConfig, ReviewConfig
-from raylab.together.config import PipelineConfig, ReportConfig
+from raylab.together.config import BenchmarkConfig, PipelineConfig, ReportConfig
 from tests.fuzzing import COUNT, try_altered
 from tests.job_configs import JOB_CONFIGS
 from tests.memory import memory
@@ -193,16 +193,6 @@ def test_the_evaluator_alone_needs_no_other_model_or_endpoint() -> None:
         assert f"llm.{key}.model: is needed" in missing
 
 
-@pytest.mark.parametrize("address", [None, "auto"])
-def test_a_cluster_is_joined_by_address_or_environment(
-    address: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert ClusterConfig(address=address).address_to_join == address
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert ClusterConfig(address=address).address_to_join == (address or "10.0.0.1:6379")
-
-
 def test_the_fewest_and_the_most_workers_are_two_numbers() -> None:
     pair, fixed = (
         load_config(TrainConfig, [f"cluster.workers={workers}"]).cluster
@@ -324,6 +314,7 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
     EvaluateConfig: [
         ("models=[x] generations=[4294967296]", "generations[0]"),
     ],
+    BenchmarkConfig: [("part=arc", "part=arc and stages go together: choose speedrun=hour")],
 }
 
 
