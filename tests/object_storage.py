@@ -136,6 +136,6 @@ def _make_bucket(process: "subprocess.Popen[bytes]", storage: ObjectStorage, log
             return filesystem.create_dir(storage.bucket)
         except OSError as error:
             if process.poll() is not None or time.monotonic() > deadline:
-                told = log.read_text(errors="replace")[-3000:]
-                raise RuntimeError(f"the object storage does not start:\n{told}") from error
+                written = log.read_text(errors="replace")[-3000:]
+                raise RuntimeError(f"the object storage does not start:\n{written}") from error
             time.sleep(0.1)

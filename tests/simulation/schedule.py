@@ -171,11 +171,11 @@ def _check_cost(world: World, plan: RunPlan, cost: RunCost) -> None:
     if counted < billed:
         raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens paid")
     # A live call that was claimed and never sent counts as well.
-    if plan.batches == 1.0 and all(one.fate is Fate.IN_BATCH for one in attempts):
-        if counted != billed and all(one.answer is Answer.OK for one in attempts):
+    if plan.batches == 1.0 and all(attempt.fate is Fate.IN_BATCH for attempt in attempts):
+        if counted != billed and all(attempt.answer is Answer.OK for attempt in attempts):
             raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens in batches")
     # A claim that was not ended at a crash counts, whether it was sent and answered or not.
-    most = sum(one.estimate for one in attempts if not one.refused)
+    most = sum(attempt.estimate for attempt in attempts if not attempt.refused)
     if counted > most + world.strikes * plan.concurrency * LONG_CALL:
         raise Violation(f"run {plan.name} counts {counted:,} tokens, paid at most {most:,}")
     if plan.name in world.poor - world.done and plan.budget is not None:

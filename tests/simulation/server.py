@@ -257,7 +257,7 @@ class Batches:
 
     async def find(self, file: str) -> str | None:
         def work() -> str | None:
-            return next((one.id for one in self.batches.values() if one.file == file), None)
+            return next((batch.id for batch in self.batches.values() if batch.file == file), None)
 
         return await self._request(work)
 

@@ -28,8 +28,8 @@ def test_a_planted_bug_is_found(bug: str) -> None:
     with ExitStack() as stack:
         for planted in PLANTS[bug]:
             stack.enter_context(planted)
-        one = stack.enter_context(simulator())
-        assert any(one(seed).problem for seed in range(SCHEDULES))
+        simulate = stack.enter_context(simulator())
+        assert any(simulate(seed).problem for seed in range(SCHEDULES))
 
 
 def test_a_seed_replays_its_schedule_in_another_process() -> None:

@@ -318,12 +318,14 @@ class World:
                 frozen = group.processes if random.random() < 0.6 else [process]
                 seconds = random.choice((3.0, 20.0, 70.0, 200.0))
                 self.note(f"{frozen} frozen for {seconds:g} s")
-                for one in frozen:
-                    self.loop.freeze(one, seconds)
+                for each in frozen:
+                    self.loop.freeze(each, seconds)
                 if group.driver in frozen:
                     self._hang(group, seconds)
             case _:
-                self._locks = {n: one for n, one in self._locks.items() if one is not group.driver}
+                self._locks = {
+                    n: each for n, each in self._locks.items() if each is not group.driver
+                }
                 group.unlocked = True
                 self.note(f"{group.driver} loses its lock")
                 self._lose_attempts(group)

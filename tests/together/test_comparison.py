@@ -118,10 +118,10 @@ def test_runs_are_told_apart_by_name_or_place_and_their_provenance_is_shown(tmp_
     for run, commit in zip(runs, ("c1", "c2", "c2"), strict=True):
         git = Checkout(commit=commit, dirty=False)
         run.write_record(run.record.model_copy(update={"git": git}))
-    given = [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
-    found = find_runs(given, str(tmp_path / "x"))
-    assert list(found) == [*given[:2], "b"]
-    page = page_of(compare(found))
+    names = [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
+    labelled = find_runs(names, str(tmp_path / "x"))
+    assert list(labelled) == [*names[:2], "b"]
+    page = page_of(compare(labelled))
     assert ["commit", "c1", "c2", "c2"] in page.rows
     assert next(row for row in page.rows if row[0] == "ray")[1] == "2.60.0"
     with pytest.raises(RunError, match="is given 2 times"):

@@ -172,7 +172,7 @@ def _identity(config: Mapping[str, Any], excluded: Sequence[Sequence[str]]) -> d
         if all(below):
             kept[key] = _identity(value, below) if isinstance(value, dict) else value
             if isinstance(value, list) and (each := [p[1:] for p in below if p[0] == "*"]):
-                kept[key] = [_identity(part, each) for part in value]
+                kept[key] = [_identity(section, each) for section in value]
     return kept
 
 

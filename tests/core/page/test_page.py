@@ -224,8 +224,8 @@ def test_nothing_keeps_people_out_and_all_fits_the_window(
     for width in (400, 800, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
-    assert found.violations_count == 0, found.generate_report()
+    result = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
+    assert result.violations_count == 0, result.generate_report()
     page.close()
 
 

@@ -39,8 +39,8 @@ def test_training_is_timed_against_the_baseline(
     for rounds in record.rates.values():
         assert len(rounds) == 2 and all(rate > 0 for pair in rounds for rate in pair)
     assert f"{config.threads} threads" in record.conditions and "batch size 2" in record.conditions
-    told = " ".join(capsys.readouterr().out.split())
-    assert told.count(" round 2/2: ") == 2 and "minimum / median / maximum" in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count(" round 2/2: ") == 2 and "minimum / median / maximum" in printed
 
 
 def test_a_speedrun_answers_the_tasks_at_moments_of_its_last_stage(
@@ -67,8 +67,8 @@ def test_a_speedrun_answers_the_tasks_at_moments_of_its_last_stage(
     assert all(0 <= own.first_attempt <= own.two_attempts <= 4 for own in record.moments)
     last = Run.at(made / "stage-2")
     assert last.record.config["init_from"].startswith(f"{made}/stage-1/checkpoints/epoch-0001/")
-    told = " ".join(capsys.readouterr().out.split())
-    assert last.is_finished and "Seconds to solved tasks, of 4" in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert last.is_finished and "Seconds to solved tasks, of 4" in printed
 
 
 def test_seconds_to_solved_tasks_are_those_of_the_first_moment_with_them() -> None:
