@@ -3,8 +3,8 @@
 Writes difficulty, separability, consistency and novelty, with 95 % intervals, to `quality.json`;
 and a diagnosis to `diagnosis.json`, `items.parquet` and a page: which differences between models
 are real, where noise comes from, which items spoil the benchmark. Reads a tree of Inspect AI eval
-logs, `<root>/<model>/<generation>/*.json`, or any directory or file of Inspect's logs, samples of
-lm-evaluation-harness and Every Eval Ever, and tables, all of which name their models.
+logs, `<root>/<model>/<generation>/*.json`, or any directory or file that names its models: logs of
+Inspect, samples of lm-evaluation-harness and Every Eval Ever, and tables.
 
 Examples:
     python jobs/quality.py example=true

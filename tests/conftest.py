@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,9 @@ class FileScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
-        shares_ray = re.search(r"\b(ray_cluster|run_script: RunScript)\b", read_test(file))
+        text = (ROOT / file).read_text(encoding="utf-8")
+        shares_ray = re.search(r"\b(ray_cluster|run_script: RunScript)\b", text)
         return "ray" if shares_ray else file
-
-
-@cache
-def read_test(file: str) -> str:
-    return (ROOT / file).read_text(encoding="utf-8")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

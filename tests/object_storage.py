@@ -38,7 +38,6 @@ class ObjectStorage:
 
     @property
     def uri(self) -> str:
-        """The bucket."""
         return f"s3://{self.bucket}"
 
     @property
@@ -69,17 +68,51 @@ def assert_no_secret(s3: ObjectStorage, directory: Place) -> None:
 @contextmanager
 def s3_server() -> Generator[ObjectStorage]:
     """The server with an empty bucket."""
-    http, grpc = _free_ports(), _free_ports()
+    with ExitStack() as stack:
+        # All at once, so that no port is given twice.
+        listeners = [stack.enter_context(socket.socket()) for _ in range(2 * len(PARTS))]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        numbers = [listener.getsockname()[1] for listener in listeners]
+    http, grpc = (dict(zip(PARTS, numbers[n::2], strict=True)) for n in (0, 1))
     storage = ObjectStorage(
         f"http://127.0.0.1:{http['s3']}",
         f"raylab-{secrets.token_hex(4)}",
         secrets.token_hex(10),
         secrets.token_hex(20),
     )
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-        process = _start(Path(directory), storage, http, grpc)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        directory = Path(temporary)
+        account = {"accessKey": storage.access_key, "secretKey": storage.secret_key}
+        identity = {"name": "raylab", "credentials": [account], "actions": ["Admin"]}
+        (directory / "identities.json").write_text(json.dumps({"identities": [identity]}))
+        (directory / "data").mkdir()
+        options = {
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "dir": directory / "data",
+            "master.telemetry": "false",
+            "master.volumeSizeLimitMB": 64,
+            "volume.max": 0,
+            "filer": "true",
+            "filer.localSocket": directory / "filer.sock",
+            "s3": "true",
+            "s3.config": directory / "identities.json",
+            "s3.localSocket": directory / "s3.sock",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+        }
+        options |= {f"{part}.port": http[part] for part in PARTS}
+        options |= {f"{part}.port.grpc": grpc[part] for part in PARTS}
+        with (directory / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [WEED, "-logtostderr", "server", *(f"-{k}={v}" for k, v in options.items())],
+                env={k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
+                stdout=log,
+                stderr=log,
+            )
         try:
-            _make_bucket(process, storage, Path(directory) / "log")
+            _make_bucket(process, storage, directory / "log")
             yield storage
         finally:
             process.kill()
@@ -88,40 +121,8 @@ def s3_server() -> Generator[ObjectStorage]:
                 Path(f"/tmp/seaweedfs-{part}-grpc-{grpc[part]}.sock").unlink(missing_ok=True)
 
 
-def _start(
-    directory: Path, storage: ObjectStorage, http: dict[str, int], grpc: dict[str, int]
-) -> "subprocess.Popen[bytes]":
-    account = {"accessKey": storage.access_key, "secretKey": storage.secret_key}
-    identity = {"name": "raylab", "credentials": [account], "actions": ["Admin"]}
-    (directory / "identities.json").write_text(json.dumps({"identities": [identity]}))
-    (directory / "data").mkdir()
-    options = {
-        "ip": "127.0.0.1",
-        "ip.bind": "127.0.0.1",
-        "dir": directory / "data",
-        "master.telemetry": "false",
-        "master.volumeSizeLimitMB": 64,
-        "volume.max": 0,
-        "filer": "true",
-        "filer.localSocket": directory / "filer.sock",
-        "s3": "true",
-        "s3.config": directory / "identities.json",
-        "s3.localSocket": directory / "s3.sock",
-        "s3.port.iceberg": 0,
-        "s3.port.lance": 0,
-    }
-    options |= {f"{part}.port": http[part] for part in PARTS}
-    options |= {f"{part}.port.grpc": grpc[part] for part in PARTS}
-    with (directory / "log").open("wb") as log:
-        return subprocess.Popen(
-            [WEED, "-logtostderr", "server", *(f"-{k}={v}" for k, v in options.items())],
-            env={k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
-            stdout=log,
-            stderr=log,
-        )
-
-
 def _make_bucket(process: "subprocess.Popen[bytes]", storage: ObjectStorage, log: Path) -> None:
+    """Makes the bucket as soon as the server answers."""
     filesystem = fs.S3FileSystem(
         access_key=storage.access_key,
         secret_key=storage.secret_key,
@@ -135,14 +136,6 @@ def _make_bucket(process: "subprocess.Popen[bytes]", storage: ObjectStorage, log
             return filesystem.create_dir(storage.bucket)
         except OSError as error:
             if process.poll() is not None or time.monotonic() > deadline:
-                told = log.read_text(errors="replace")[-3000:]
-                raise RuntimeError(f"the object storage does not start:\n{told}") from error
+                written = log.read_text(errors="replace")[-3000:]
+                raise RuntimeError(f"the object storage does not start:\n{written}") from error
             time.sleep(0.1)
-
-
-def _free_ports() -> dict[str, int]:
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in PARTS]
-        for listener in listeners:
-            listener.bind(("127.0.0.1", 0))
-        return {part: s.getsockname()[1] for part, s in zip(PARTS, listeners, strict=True)}

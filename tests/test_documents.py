@@ -5,10 +5,11 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from raylab.arc.config.jobs import TrainConfig, TuneConfig
+from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.search import Draws, trial_config
 from raylab.arc.sweep import best_yaml
 from raylab.core.config.compose import load_config
@@ -52,8 +53,8 @@ def blocks(text: str, *languages: str) -> Iterator[str]:
 
 def named_blocks(language: str) -> dict[str, str]:
     """Returns the files of the guide, which name themselves in a comment on their first line."""
-    found = ((re.match(r"# ([\w.]+)", block), block) for block in blocks(GUIDE, language))
-    return {name[1]: block for name, block in found if name}
+    named = ((re.match(r"# ([\w.]+)", block), block) for block in blocks(GUIDE, language))
+    return {name[1]: block for name, block in named if name}
 
 
 def lines(shell: str) -> Iterator[str]:
@@ -63,8 +64,8 @@ def lines(shell: str) -> Iterator[str]:
 def commands(*candidates: str) -> Iterator[str]:
     """Command lines of jobs, as `train key=value ...`."""
     for line in candidates:
-        for job, given, submitted, more in COMMAND.findall(line):
-            arguments = shlex.split(given or more, comments=True)
+        for job, own, submitted, more in COMMAND.findall(line):
+            arguments = shlex.split(own or more, comments=True)
             yield shlex.join([job or submitted, *arguments])
 
 
@@ -99,33 +100,33 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: directory / name for name in written}
 
 
-@pytest.mark.parametrize("command", sorted(set(documented())))
-def test_every_command_is_accepted(command: str, files: dict[str, Path]) -> None:
+def load(command: str, files: dict[str, Path]) -> Any:
+    """The configuration of a command, whose files are those that documents show."""
     job, *arguments = shlex.split(command)
     file = None
     if "--config" in arguments:
         place = arguments.index("--config")
         file = files[Path(arguments[place + 1]).name]
         del arguments[place : place + 2]
-    arguments = [
-        f"codebook={files[name]}"
-        if (name := argument.removeprefix("codebook=")) in files
-        else argument
-        for argument in arguments
+    names = [argument.removeprefix("codebook=") for argument in arguments]
+    overrides = [
+        f"codebook={files[name]}" if name in files else argument
+        for name, argument in zip(names, arguments, strict=True)
+        if argument not in ("--help", "--cfg", "job")
     ]
-    load_config(KINDS[job], [a for a in arguments if a not in ("--help", "--cfg", "job")], file)
+    return load_config(KINDS[job], overrides, file)
+
+
+@pytest.mark.parametrize("command", sorted(set(documented())))
+def test_every_command_is_accepted(command: str, files: dict[str, Path]) -> None:
+    assert load(command, files)
 
 
 @pytest.mark.parametrize("command", sorted({c for c in documented() if c.startswith("tune")}))
 def test_the_best_of_every_sweep_is_a_training(
     command: str, files: dict[str, Path], tmp_path: Path
 ) -> None:
-    arguments = shlex.split(command)[1:]
-    file = None
-    if "--config" in arguments:
-        file = files[arguments[arguments.index("--config") + 1]]
-        arguments = arguments[2:]
-    config = load_config(TuneConfig, arguments, file)
+    config = load(command, files)
     draws = Draws(config)
     for number in range(6):
         if drawn := draws.draw(str(number)):

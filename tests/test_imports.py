@@ -111,12 +111,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_no_two_public_classes_share_a_name() -> None:
-    found: dict[str, list[str]] = defaultdict(list)
+    places: dict[str, list[str]] = defaultdict(list)
     for path in MODULES:
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(str(path.relative_to(ROOT)))
-    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+                places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
 def test_outside_packages_stay_in_their_rooms() -> None:

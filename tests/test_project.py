@@ -55,7 +55,7 @@ LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "deploy" / "lock
 
 
 def locked(lock: str) -> dict[str, str]:
-    return {found[1]: found[2] for found in LOCK.finditer(LOCKS[lock])}
+    return {match[1]: match[2] for match in LOCK.finditer(LOCKS[lock])}
 
 
 @pytest.mark.parametrize("lock", LOCKS)

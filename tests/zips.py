@@ -5,28 +5,16 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
 from raylab.core.bounded import ZSTANDARD
 
-
-def zstandard(content: bytes) -> bytes:
-    with pa.BufferOutputStream() as sink:
-        with pa.CompressedOutputStream(sink, "zstd") as stream:
-            stream.write(content)
-        return sink.getvalue().to_pybytes()
-
-
-def deflated(content: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(content) + packer.flush()
-
-
 PACK: dict[int, Callable[[bytes], bytes]] = {
     zipfile.ZIP_STORED: bytes,
-    zipfile.ZIP_DEFLATED: deflated,
-    ZSTANDARD: zstandard,
+    zipfile.ZIP_DEFLATED: partial(zlib.compress, wbits=-zlib.MAX_WBITS),
+    ZSTANDARD: partial(pa.compress, codec="zstd", asbytes=True),
 }
 """Compressors by zip method."""
 

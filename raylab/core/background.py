@@ -34,12 +34,8 @@ def beside(work: Callable[[], T]) -> "Future[T]":
 def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator[None]:
     """Runs `work` in a thread while the block runs, and waits for its end.
 
-    Args:
-        work: Function of the thread; returns soon after `stop` is called.
-        stop: Makes `work` return.
-
-    Raises:
-        Exception: The error of `work`; only a warning if the block has an error of its own.
+    `stop` makes `work` return soon. An error of `work` is raised here, or is a warning if the block
+    has an error of its own.
     """
     ended = beside(work)
     try:
@@ -71,6 +67,7 @@ class Listeners(Generic[P]):
             call = partial(listen, *state, **more)
             try:
                 call()
+            # Whatever it is: a full disk or a bug of one listener must not end hours of work.
             except Exception as error:
                 self._failed[name] = call
                 if name not in self._warned:
@@ -81,6 +78,7 @@ class Listeners(Generic[P]):
 
     def finish(self) -> None:
         """Repeats each listener's last call if it failed; raises an error of these calls."""
+        # The stack calls all of them, also after one that fails again.
         with ExitStack() as repeated:
             for call in self._failed.values():
                 repeated.callback(call)

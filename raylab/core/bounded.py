@@ -115,6 +115,7 @@ def parse_json(content: bytes | str, where: str) -> object:
         value = json.loads(
             text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=distinct
         )
+        # Only an escape makes a lone surrogate, and only encoding finds it.
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         is_deep = _is_deep(value)
@@ -133,6 +134,7 @@ def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: s
     `what` is the type in words, for errors.
     """
     place = where and f"{where}: "
+    # Counted first, because memory grows while they are parsed; brackets within texts count too.
     if content.count(b"{") + content.count(b"[") > MAX_NODES:
         raise over(where or what, "lists and objects", MAX_NODES)
     try:
@@ -141,6 +143,7 @@ def decode(decoder: msgspec.json.Decoder[T], content: bytes, what: str, where: s
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
+            # The faster parser refuses NaN and infinities, which Python's takes.
             return msgspec.convert(json.loads(content), decoder.type)
     except msgspec.ValidationError as error:
         raise DataError(f"{place}not {what}: {str(error)[:MAX_REASON]}") from error
@@ -167,7 +170,8 @@ def elements(
         except RecursionError as error:
             raise DataError(f"{where}: not JSON: {error}") from None
         except ValueError as error:
-            # The element may continue in the next chunk.
+            # The element may continue in the next chunk. It is scanned again from its beginning, so
+            # chunks grow with what is held: else a long element would take quadratic time.
             held = len(text) - place
             chunk = file.read(max(LIST_CHUNK, held)) if held <= longest else b""
             if not chunk:
@@ -183,6 +187,7 @@ def elements(
 
 def _is_deep(value: object) -> bool:
     """Returns True if lists and objects are nested deeper than `JSON_DEPTH`."""
+    # Level by level: recursion would end where the value is too deep.
     level = [value]
     for _ in range(JSON_DEPTH):
         nested = (each for each in level if isinstance(each, list | dict))
@@ -211,6 +216,7 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, m
     Members that are encrypted, of an unknown method, or of another checksum are broken. `most`
     bounds the bytes that the zip declares, and the real ones.
     """
+    # What the zip declares is refused before anything is unpacked; it may still lie.
     if max(member.file_size, member.compress_size) > most:
         raise over(where, "bytes", most)
     with _data_errors(where):

@@ -133,6 +133,7 @@ def _load(job: str) -> tuple[type[JobConfig], Any]:
     names = sorted(path.stem for path in JOBS.glob("*.py"))
     if not names:
         raise ConfigError(f"{JOBS} holds no jobs: install raylab, or run it from a whole checkout")
+    # By its place: jobs/ is beside the package in a checkout, and within an installed one.
     spec = importlib.util.spec_from_file_location(f"jobs.{job}", JOBS / f"{job}.py")
     if job not in names or spec is None or spec.loader is None:
         raise ConfigError(f"there is no job {job!r:.100}: the jobs are {', '.join(names)}")

@@ -24,6 +24,7 @@ _set = set[str]()
 @contextmanager
 def set_variables(**values: str) -> Generator[None]:
     """Sets environment variables of this process that are not set, while in use."""
+    # The user's own settings win, and are still there afterwards.
     new = values.keys() - os.environ.keys()
     os.environ.update({name: values[name] for name in new})
     _set.update(new)

@@ -51,11 +51,7 @@ class Place:
 
     @classmethod
     def at(cls, location: "str | os.PathLike[str] | Place") -> Self:
-        """Returns the place of a path or URI.
-
-        Raises:
-            ConfigError: No filesystem opens the URI.
-        """
+        """Returns the place of a path or URI; a `ConfigError` if no filesystem opens the URI."""
         if isinstance(location, Place):
             return cls(location.uri, location.filesystem, location.path)
         location = os.fspath(location)
@@ -249,6 +245,7 @@ def _new_file(final: Path, move: Callable[[Path, Path], None]) -> Generator[Bina
         with temporary.open("xb") as file:
             yield file
             file.flush()
+            # Before the move: a power cut must not leave the name without the content.
             os.fsync(file.fileno())
         move(temporary, final)
         _sync(final.parent)

@@ -98,6 +98,7 @@ def log_progress(
             _state.shown = now
             log_line(message, done=done, total=total, **fields)
         return
+    # Work that begins anew, such as the next training of a pipeline, has a rate of its own.
     if bar.start is None or done < bar.start[1]:
         bar.start = now, done
     bar.message, bar.figures, bar.cost = message, figures or bar.figures, fields.get("cost")

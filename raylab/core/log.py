@@ -143,6 +143,7 @@ class _Strays(io.TextIOBase):
         self._begun = ""
 
     def write(self, text: str) -> int:
+        # What has no line end yet waits for the next text.
         *lines, self._begun = f"{self._begun}{text}".split("\n")
         for line in lines:
             if plain := Text.from_ansi(line).plain.strip():

@@ -40,6 +40,7 @@ def holm(p_values: Array) -> Array:
     The chance that any of those at most `LEVEL` is a false alarm is at most `LEVEL`.
     """
     order = np.argsort(p_values, kind="stable")
+    # No test is adjusted less than one with a lower p-value.
     steps = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
     adjusted = np.empty_like(p_values)
     adjusted[order] = np.minimum(steps, 1.0)
@@ -48,6 +49,7 @@ def holm(p_values: Array) -> Array:
 
 def binomial(most: Any, size: Any, share: Any) -> Any:
     """Returns the probability of at most this many of `size` draws that each have this chance."""
+    # Its parameters must be above 0, also where the ends below decide.
     inside = betainc(np.maximum(size - most, 1), np.maximum(most + 1, 1), 1 - share)
     return np.where(most < 0, 0.0, np.where(most >= size, 1.0, inside))
 
@@ -60,6 +62,7 @@ def wilson(share: float, size: float) -> Interval:
     scale = 2 * (size + Z**2)
     centre = (2 * size * share + Z**2) / scale
     half = Z / scale * math.sqrt(4 * size * share * (1 - share) + Z**2)
+    # The ends of the scale are exact; the formula would round.
     return centre - half if share > 0 else 0.0, centre + half if share < 1 else 1.0
 
 
@@ -70,11 +73,7 @@ def interval_of(draws: Any, quantiles: tuple[float, float] = QUANTILES) -> Inter
 
 
 def proportion(successes: int, trials: int) -> Figure:
-    """Returns a proportion with its interval by `wilson`; it is undefined without trials.
-
-    Raises:
-        ValueError: The successes are negative or more than the trials.
-    """
+    """Returns a proportion with its interval by `wilson`; it is undefined without trials."""
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials")
     if not trials:

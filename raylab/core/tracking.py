@@ -79,6 +79,7 @@ def tracking(
     try:
         yield trackers
     finally:
+        # All end before the first is waited for, so that they share the time.
         for sender in senders:
             sender.end()
         deadline = time.monotonic() + SERVER_SECONDS
@@ -116,6 +117,7 @@ class TensorBoard:
         """Writes the scalars of a step after those before it."""
         from tensorboard.compat.proto import summary_pb2
 
+        # A step that is repeated after a failed write is in the content already.
         if (step, figures) != self._last:
             self._last = step, figures
             # Protobuf makes these classes when it is imported.

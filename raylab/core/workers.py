@@ -48,6 +48,7 @@ class Workers:
             yield key, self._call(function, arguments)
 
     def _call(self, function: Callable[..., R], arguments: Sequence[Any]) -> R:
+        # As Ray repeats a task whose storage failed; the last failure is raised.
         for _ in range(self.share.max_failures):
             try:
                 return function(*arguments)

@@ -118,11 +118,7 @@ def report_runs(config: ReportConfig) -> None:
 
 
 def find_runs(names: Sequence[str], storage: str) -> dict[str, Run]:
-    """Returns the runs of some names, as `find_named` finds them, by distinct labels.
-
-    Raises:
-        RunError: There is no such run, or a run is named twice.
-    """
+    """Returns the runs of some names, as `find_named` finds them, by distinct labels."""
     runs = [Run.at(find_named(text, storage)) for text in names]
     for uri, count in Counter(run.uri for run in runs).items():
         if count > 1:
@@ -161,6 +157,7 @@ def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> Non
             _read_results(comparison, f"{label} (rank 1)", own, "train")
         case "pipeline":
             quality = run.read_record(Quality)
+            # A pipeline that only takes trained models has no metrics of its own.
             if quality is None or (run / PipelineMetrics.file).exists():
                 pipeline = _read(run, PipelineMetrics, "no model is trained yet")
                 comparison.models |= {

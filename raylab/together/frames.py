@@ -1,6 +1,7 @@
 """The results of runs as pandas DataFrames.
 
-Runs and score trees are given by directory or URI, as `runs/one`.
+Runs and score trees are given by directory or URI, as `runs/one`. A run of another job, or one
+without such results yet, is a `RunError`; a file that cannot be read is a `DataError`.
 """
 
 from dataclasses import replace
@@ -32,10 +33,6 @@ def epochs(run: str) -> pd.DataFrame:
 
     Columns: `model` (the run's name, or that within the pipeline), the fields of
     `raylab.arc.records.Epoch`, and every validation metric with the prefix `val_`.
-
-    Raises:
-        RunError: The run has no epochs, or its files cannot be used.
-        DataError: A file cannot be read.
     """
     trainings = _read_trainings(run)
     rows = [{"model": name, **row} for name, training in trainings.items() for row in training.rows]
@@ -48,11 +45,7 @@ def tests(run: str) -> pd.DataFrame:
     Columns: `model`, `tasks`, `pairs`, `epoch` (the chosen one), `parameters`, every metric of
     `raylab.arc.grid_metrics` and `loss`, and the ends of the 95 % intervals for the choice of tasks
     as `<metric>_low` and `<metric>_high`. A fine-tuned model has a row for the model before, and
-    each rule that learns nothing has one, `rule:<name>`.
-
-    Raises:
-        RunError: The run has no tested model, or its files cannot be used.
-        DataError: A file cannot be read.
+    each baseline has one, `rule:<name>`.
     """
     rows, rules = list[dict[str, Any]](), dict[str, dict[str, Any]]()
     for name, training in _read_trainings(run).items():
@@ -93,10 +86,6 @@ def trials(sweep: str) -> pd.DataFrame:
 
     Columns: `trial`, `failure`, the drawn values by their keys, and the fields of
     `raylab.arc.sweep.Trained`; missing where a trial has none.
-
-    Raises:
-        RunError: The run is no sweep with ranked trials, or its files cannot be used.
-        DataError: A file cannot be read.
     """
     place = Run.at(sweep)
     metrics = place.read_record(SweepMetrics) if place.record.job == TuneConfig.job else None
@@ -114,10 +103,8 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     """Returns the score files of a tree, a row each, by model, generation and file.
 
     Columns: `model`, `generation` (empty without generations), `file` below that directory,
-    `accuracy` in [0, 1], and `reason` where a file cannot be used.
-
-    Raises:
-        DataError: The tree is missing or has no directories of models.
+    `accuracy` in [0, 1], and `reason` where a file cannot be used. A tree without directories of
+    models is a `DataError`: `responses` reads it.
     """
     listed = find_tree(str(Place.at(tree)), layout=layout)
     if listed.layout is Layout.NAMED:
@@ -125,6 +112,7 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     (read,) = read_trees([replace(listed, reason=CONFIGURED)], samples=False)
     used = read.table[["model", "generation", "item", "score"]]
     rows = [(*row, None) for row in used.itertuples(index=False, name=None)]
+    # Files that cannot be used have a row too, with the reason.
     sources = (*listed.sources, *(source for source, _ in listed.faults))
     places = {f"{s.top.path}/{s.name}": (s.generation, s.name) for s in sources}
     for model, files in read.skipped.items():
@@ -137,14 +125,8 @@ def responses(tree: str, **keys: Any) -> pd.DataFrame:
     """Returns the scores of models on items in evaluation logs and tables, a row each.
 
     Columns: those of `raylab.benchmark.responses.COLUMNS`. Models and items are matched as by
-    `jobs/quality.py`, whose keys choose what is read: `responses("logs", scale=(0, 10))`.
-
-    Args:
-        tree: Directory, file or URI.
-        keys: Keys of `raylab.benchmark.config.QualityConfig`.
-
-    Raises:
-        DataError: There is no response, or the tree cannot be read.
+    `jobs/quality.py`, whose keys (`raylab.benchmark.config.QualityConfig`) choose what is read:
+    `responses("logs", scale=(0, 10))`. A tree without responses is a `DataError`.
     """
     return read_responses(find_tree(str(Place.at(tree))), QualityConfig(**keys)).table
 
@@ -152,16 +134,12 @@ def responses(tree: str, **keys: Any) -> pd.DataFrame:
 def cases(run: str, archive: str | None = None) -> pd.DataFrame:
     """Returns the cases of an annotation run with people's decisions, a row each.
 
-    Columns: those of `raylab.label.statistics.columns.export_columns`.
-
-    Args:
-        run: Directory or URI of the run.
-        archive: Location of its archive, where that is on a server or was moved.
+    Columns: those of `raylab.label.statistics.columns.export_columns`. `archive` is the location of
+    an archive that is on a server or was moved.
 
     Raises:
-        RunError: There is no annotation run in this place.
-        ConfigError: Its archive is on a server that is not given.
-        ArchiveError: Its archive cannot be opened or read.
+        ConfigError: The archive is on a server, and its location is not given.
+        ArchiveError: The archive cannot be opened or read.
     """
     place = Place.at(run)
     opened, made = find_annotation_run(str(place.parent), place.name, archive)

@@ -153,6 +153,7 @@ def _train(
         its_run.finish()
         return tested
 
+    # Stored once: each training would copy all pairs.
     shared = workers.put(sides)
     for name, (model, training) in config.trainings.items():
         results[name] = fit_and_test(name, shared, model=model, data=config.data, training=training)
@@ -183,6 +184,7 @@ def _picture_examples(
         CANDIDATES * config.pictures,
     )
     tasks = [keep_one_question(task) for task in part_seen(chosen, seen)]
+    # The models may have seen all of them.
     if not tasks:
         return Examples(examples=())
     exam = workers.put(
@@ -215,7 +217,7 @@ def pipeline_page(
     """Returns the page of a pipeline.
 
     `tree` is the name of its score tree, which `quality` and `diagnosis` are about. `rules` are the
-    accuracies of the rules that learn nothing, by score tree or prior and rule.
+    accuracies of the baselines, by score tree or prior and baseline.
     """
     metric = config.scoring.metric
     labels = {
@@ -226,8 +228,8 @@ def pipeline_page(
     pictures = list[Section]()
     if examples:
         solved = sum(any(a.solved for a in e.predictions.values()) for e in examples)
-        caption = f"{pluralize(len(examples), 'task')}, of which models solve {solved or 'none'}"
-        caption += "; solved ones come first." if solved else "."
+        caption = f"{pluralize(len(examples), 'task')}: models solve {solved or 'none'}"
+        caption += ", which come first." if solved else "."
         names = dict.fromkeys(name for example in examples for name in example.predictions)
         reached = {name: model.result.metrics.get(metric, -1.0) for name, model in models.items()}
         best = sorted(names, key=lambda name: -reached.get(name, -1.0))

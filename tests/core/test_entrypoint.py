@@ -1,13 +1,16 @@
-"""The command line of the jobs, run as a user runs it."""
+"""The command line of the jobs, run as a user runs it, and the errors that it prints."""
 
 import logging
 import os
+import pickle
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +19,11 @@ from raylab.benchmark.config import QualityConfig
 from raylab.core.config.base import JobConfig
 from raylab.core.config.schema import list_keys
 from raylab.core.entrypoint import help_text, main, run_job
-from raylab.core.errors import ConfigError, DataError, RaylabError
+from raylab.core.errors import ConfigError, DataError, NonFiniteLossError, RaylabError
 from raylab.core.log import log_line, prints_json
+from raylab.label.codebooks.codebook import AnswerError
 from raylab.label.config.jobs import AnnotateConfig
+from raylab.label.review.reviews import UndecidedError
 from raylab.together.config import PipelineConfig
 from tests.job_configs import JOB_CONFIGS
 from tests.log_lines import lines_of
@@ -131,22 +136,18 @@ def test_unknown_flags_are_refused_without_their_values(
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("users", "policy"), [({}, "PASSIVE"), ({POLICY: "active"}, "ACTIVE")])
-def test_threads_of_a_job_sleep_while_they_wait(users: dict[str, str], policy: str) -> None:
-    script = (
-        "from raylab.arc.config.jobs import TrainConfig\n"
-        "from raylab.core.entrypoint import run_job\n"
-        "run_job(TrainConfig, None, lambda _: __import__('torch'), [])"
-    )
-    environment = {key: value for key, value in os.environ.items() if key != POLICY} | users
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment | {"OMP_DISPLAY_ENV": "true"},
-        capture_output=True,
-        text=True,
-    )
-    # The OpenMP library prints its settings when torch loads it.
-    assert re.search(rf"{POLICY} = '{policy}'", done.stderr)
+@pytest.mark.parametrize(("users", "policy"), [(None, "passive"), ("active", "active")])
+def test_threads_of_a_job_sleep_while_they_wait_unless_its_user_says_otherwise(
+    users: str | None, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Torch reads it when it is imported: within `run`, as tests/test_imports.py holds.
+    monkeypatch.delenv(POLICY, raising=False)
+    if users is not None:
+        monkeypatch.setenv(POLICY, users)
+    read: list[str] = []
+    with pytest.raises(SystemExit):
+        run_job(TrainConfig, None, lambda _: read.append(os.environ[POLICY]), [])
+    assert (read, os.environ.get(POLICY)) == ([policy], users)
 
 
 ENDS: list[tuple[BaseException, int, str]] = [
@@ -254,3 +255,22 @@ def test_warnings_are_made_printable(
     with pytest.raises(SystemExit):
         run_job(TrainConfig, None, lambda _: logging.getLogger("raylab.x").warning("a\x1b[2Jb"), [])
     assert capsys.readouterr().err == "a\\x1b[2Jb\n"
+
+
+def kinds(base: type[RaylabError]) -> Iterator[type[RaylabError]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from kinds(kind)
+
+
+def test_an_error_crosses_processes_as_itself() -> None:
+    every, message = [*kinds(RaylabError)], "the file x is broken: mend it"
+    assert {UndecidedError, NonFiniteLossError} <= {*every}
+    arguments: dict[type[RaylabError], Any] = {
+        UndecidedError: {"code": message},
+        AnswerError: {"": message},
+    }
+    for kind in every:
+        error = kind(arguments.get(kind, message))
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again)) == (kind, message)

@@ -29,9 +29,9 @@ def test_p_values_are_adjusted_step_by_step():
 def test_mean_of_zeros_and_ones_has_jeffreys_interval(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(estimates, "DRAWS", 20_000)
     for ones, zeros in ((36, 4), (40, 0)):
-        found = share_mean({0.0: zeros, 1.0: ones}, seed=1)
+        figure = share_mean({0.0: zeros, 1.0: ones}, seed=1)
         ends = stats.beta(ones + 0.5, zeros + 0.5).ppf([0.025, 0.975])
-        assert found.value == ones / 40 and found.interval == pytest.approx(ends, abs=4e-3)
+        assert figure.value == ones / 40 and figure.interval == pytest.approx(ends, abs=4e-3)
 
 
 def test_means_of_few_cases_have_no_interval():

@@ -33,7 +33,7 @@ KINDS = {kind.job: kind for kind in JOB_CONFIGS}
 JOBS: list[tuple[str, str, str, str]] = re.findall(
     r"^\| (\w+) \| `(.+?)` \| (\d) \| (\d) \|$", README, re.M
 )
-"""The rows of README.md by which rayjob.yaml is changed: job, arguments, CPU and GPU workers."""
+"""Rows of README.md that say how rayjob.yaml is changed: job, arguments, CPU and GPU workers."""
 LOOKS_SECRET = re.compile(
     r"""
       \b(sk|hf|ghp|xox[bp])[-_][A-Za-z0-9_-]{16,}    # keys of well-known services

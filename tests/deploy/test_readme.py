@@ -21,7 +21,7 @@ DEFENCES = {
         llm/test_client.py::test_key_is_sent_and_shown_nowhere
         core/runs/test_run.py::test_record_says_what_made_the_run_and_nothing_of_its_secrets
         deploy/test_kuberay.py::test_every_file_can_be_read_and_holds_no_secret
-        deploy/test_rayignore.py::test_keys_are_not_uploaded
+        deploy/test_machines.py::test_keys_are_not_uploaded
     """,
     "a checkpoint runs code": """
         arc/training/test_experiment.py::test_nothing_in_a_file_is_executed
@@ -62,7 +62,7 @@ DEFENCES = {
         label/protocol/test_run_archive.py::test_an_archive_that_was_cut_off_or_made_anew_is_refused
     """,
     "a dependency is replaced": """
-        deploy/test_image.py::test_every_dependency_is_installed_by_its_hash_from_one_index
+        deploy/test_machines.py::test_every_dependency_is_installed_by_its_hash_from_one_index
         test_project.py::test_a_lock_holds_versions_with_hashes_and_nothing_else
     """,
 }

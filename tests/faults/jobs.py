@@ -35,25 +35,20 @@ def json_of(path: Path) -> dict[str, Any]:
 
 
 class Work(ABC):
-    """A job on a storage of its own.
-
-    Attributes:
-        job: its name.
-        process: title of the Ray processes that do its work.
-        parts: what these are to a reader.
-        files: pattern, below the storage, of the files that hold what is done.
-        whole: how many tasks of Ray it is; those of `units`, to a reader.
-    """
+    """A job on a storage of its own."""
 
     job: ClassVar[str]
     process: ClassVar[str]
+    """Title of the Ray processes that do its work; `parts` are these to a reader."""
     parts: ClassVar[str]
     files: ClassVar[str]
+    """Pattern, below the storage, of the files that hold what is done."""
     whole: ClassVar[int] = 0
+    """Number of its tasks of Ray, which are `units` to a reader."""
     units: ClassVar[str] = ""
 
     def __init__(self, storage: Path, inputs: Path) -> None:
-        """Lay the job out in a directory of its own; `write_inputs` wrote the inputs."""
+        """Lays the job out in a directory of its own; `write_inputs` wrote the inputs."""
         self.inputs = inputs
         self.storage = storage
         self.run = storage / "runs" / "run"
@@ -100,8 +95,7 @@ class Work(ABC):
     def done_again(self, tasks: int) -> str:
         """What was done twice, to a reader; fails if it was more than what was in flight.
 
-        Args:
-            tasks: Ray's tasks that were started again, or that were running when the job died.
+        `tasks` of Ray were started again, or were running when the job died.
         """
         assert not self.stored_again()
         assert 0 < tasks < self.whole

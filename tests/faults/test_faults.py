@@ -66,11 +66,7 @@ class Job:
         return self.log
 
     def reach_the_middle(self) -> list[int]:
-        """Wait until some of the work is stored and a worker node is at it.
-
-        Returns:
-            The nodes of all processes that do the work.
-        """
+        """Waits until a worker node is at it and some is stored; the nodes of all who work."""
         at: list[int] = []
 
         def in_the_middle() -> bool:

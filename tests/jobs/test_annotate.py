@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from raylab.core.files import Place
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.input.cases import read_cases
@@ -24,6 +25,7 @@ from tests.label.archive.postgres import PostgresServer
 from tests.label.protocol.outcomes import CODEBOOK
 from tests.llm.scripted_server import server_process
 from tests.log_lines import id_in, lines_of
+from tests.object_storage import ObjectStorage, assert_no_secret
 
 ROOT = Path(__file__).parents[2]
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
@@ -154,13 +156,6 @@ def whole_answers(log: Path) -> Counter[str]:
     )
 
 
-def asked_after(log: Path, offset: int) -> set[str]:
-    with log.open() as file:
-        file.seek(offset)
-        lines = map(json.loads, file)
-        return {line["hash"] for line in lines if line["event"] == "received"}
-
-
 def wait_for_cases(store: Store, count: int, driver: "subprocess.Popen[str] | None" = None) -> None:
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
@@ -222,10 +217,10 @@ def test_a_stopped_run_keeps_every_answer_and_ends_all_cases_whatever_the_server
     # Every tenth case each is made to end these ways; faults send some more to a person.
     assert statuses["accepted"] > 30 and statuses["adjudicated"] > 2 and statuses["human"] >= 30
     assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
-    told = lines_of(output)
-    assert any(line["message"].startswith("100/100 cases") for line in told)
+    printed = lines_of(output)
+    assert any(line["message"].startswith("100/100 cases") for line in printed)
     # The estimate comes before there is a run.
-    of_run = (line for line in told if not line["message"].startswith("estimate"))
+    of_run = (line for line in printed if not line["message"].startswith("estimate"))
     ids = {line["run_id"] for line in (*of_run, *lines_of(errors))}
     assert ids == {id_in(tmp_path / "runs" / "run")}
     assert not [word for word in (KEY, "Traceback", "__ray_") if word in output + errors]
@@ -258,16 +253,18 @@ def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path: Path, store: Store, 
         paid: list[tuple[int, set[str], int]] = []
         for count, kill in ((100, kill_annotator), (300, kill_archive), (500, kill_driver)):
             wait_for_cases(store, count, driver)
-            known = archived_calls(store, cases)
-            paid.append((known, {*whole_answers(log)}, log.stat().st_size))
+            archived = archived_calls(store, cases)
+            paid.append((archived, {*whole_answers(log)}, log.stat().st_size))
             kill()
         done = finish([*order, "resume=true"], tmp_path)
     statuses = assert_complete(store, tmp_path, 1000)
     assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
-    for known, answered, offset in paid:
-        assert known > 100
+    for archived, answered, offset in paid:
+        assert archived > 100
+        lines = map(json.loads, log.read_bytes()[offset:].splitlines())
+        asked_again = answered & {line["hash"] for line in lines if line["event"] == "received"}
         # What the archive did not have yet was in flight.
-        assert len(answered & asked_after(log, offset)) <= len(answered) - known
+        assert len(asked_again) <= len(answered) - archived
     assert "answers known" in done.stdout
     assert json.loads((tmp_path / "runs" / "run" / "record.json").read_text())["resumed"]
 
@@ -287,3 +284,25 @@ def test_the_embedded_model_gives_valid_codes(run_script: RunScript, tmp_path: P
     report = json.loads((run / "report.json").read_text())
     assert report["smoke"] and report["cases"]["total"] == 1
     assert "Which labels are confused" in (run / "report.html").read_text()
+
+
+def test_an_annotation_keeps_its_archive_on_disk(
+    s3: ObjectStorage, run_script: RunScript, tmp_path: Path, chat: str
+) -> None:
+    runs = Place.at(s3.uri) / "opt"
+    cases = runs / "systems.jsonl"
+    cases.write(write_cases(tmp_path, 20).read_bytes())
+    store = Store(str(tmp_path / "archive.db"), None)
+    order = [*arguments(tmp_path, chat, store, tmp_path), f"storage={runs}"]
+    order += [f"cases.path={cases}", "actors=1"]
+    refused = run_script("annotate", *order, "archive=null")
+    assert refused.returncode == 2 and "give archive=" in refused.stderr
+    assert not (runs / "run").exists()
+    made = run_script("annotate", *order)
+    assert made.returncode == 0 and "20/20 cases" in made.stdout, made.stderr
+    again = run_script("annotate", *order, "resume=true", "export=parquet")
+    assert again.returncode == 0, again.stderr
+    report = json.loads((runs / "run/report.json").read())
+    assert report["cases"]["total"] == 20
+    assert {"cases.parquet", "report.html", "record.json", "scores"} <= set((runs / "run").names())
+    assert_no_secret(s3, runs)

@@ -27,9 +27,9 @@ ROOT = Path(__file__).parents[2]
 JOBS = "train tune pipeline evaluate annotate quality review report benchmark".split()
 """In an order in which the runs that a command names are there."""
 ELSEWHERE = {
-    "s3://": "tests/cluster trains and evaluates on object storage",
-    "accelerator_type=A100": "tests/cluster/test_session.py places by it",
-    "label_selector": "tests/cluster/test_session.py places by it",
+    "s3://": "tests/core/on_ray/test_nodes.py trains and evaluates on object storage",
+    "accelerator_type=A100": "tests/core/on_ray/test_session.py places by it",
+    "label_selector": "tests/core/on_ray/test_session.py places by it",
     "postgresql:": "tests/jobs/test_annotate.py annotates into PostgreSQL",
     "conclude run=": "tests/label/conclusions has people label a run and draws conclusions from it",
     "conclude table=": "tests/label/conclusions/test_table.py has tables that were made elsewhere",

@@ -25,12 +25,8 @@ TINY = [
 pytestmark = pytest.mark.slow
 
 
-def stored_epochs(metrics: Path) -> int:
-    return len(json.loads(metrics.read_text())["history"]) if metrics.exists() else 0
-
-
 def test_a_signal_interrupts(tmp_path: Path):
-    # The variables of a batch system, by which Lightning would wait for a second process.
+    # A batch system sets these, and Lightning would wait for a second process.
     batch = {
         "SLURM_NTASKS": "2",
         "SLURM_JOB_ID": "1",
@@ -45,8 +41,8 @@ def test_a_signal_interrupts(tmp_path: Path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 300
-    while stored_epochs(tmp_path / "run" / "metrics.json") < 2:
+    metrics, deadline = tmp_path / "run" / "metrics.json", time.monotonic() + 300
+    while not metrics.exists() or len(json.loads(metrics.read_text())["history"]) < 2:
         assert driver.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     driver.send_signal(signal.SIGTERM)

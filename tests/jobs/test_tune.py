@@ -88,7 +88,7 @@ def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
     history = {name: json.loads(record)["history"] for name, record in after.items()}
     assert all(history[name] == json.loads(before[name])["history"] for name in before)
     trained = [trial["trained"] for trial in sweep["trials"]]
-    scores = [(of["score"], of["cell_accuracy"]) for of in trained]
+    scores = [(each["score"], each["cell_accuracy"]) for each in trained]
     assert scores == sorted(scores, reverse=True)
     architectures = {trial["drawn"]["architecture"] for trial in sweep["trials"]}
     assert architectures == {"champion", "encoder_decoder", "decoder_only"}

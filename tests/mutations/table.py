@@ -253,7 +253,7 @@ MUTATIONS = (
       "core/runs/test_run.py::test_a_used_name_is_refused_with_the_ways_out"),
     M("a run has one process", "core/runs/run.py",
       "fcntl.LOCK_EX |", "fcntl.LOCK_SH |",
-      "core/runs/test_claim.py::test_a_run_is_of_one_process_until_that_ends_or_is_killed"),
+      "core/runs/test_run.py::test_a_run_is_of_one_process_until_that_ends_or_is_killed"),
     M("a run begun anew is left alone", "core/runs/run.py",
       "present.id != opened", "not opened",
       "core/runs/test_run.py::test_a_run_that_another_process_began_anew_is_left_alone"),

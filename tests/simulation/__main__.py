@@ -7,7 +7,7 @@ python -m tests.simulation --seed 17
 import argparse
 import sys
 
-from tests.simulation.simulator import failures_of, simulator
+from tests.simulation.schedule import failures_of, simulator
 
 SHOWN = 20
 

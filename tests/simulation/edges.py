@@ -18,7 +18,6 @@ from raylab.llm import batches as batches_module
 from raylab.llm import connection as connection_module
 from raylab.llm.chat import ChatRequest, Claim, Reply
 from raylab.llm.client import Client
-from tests.simulation.batches import batches_of
 from tests.simulation.scheduler import PROCESS
 from tests.simulation.server import CALL, Call, Fate
 from tests.simulation.world import World
@@ -47,7 +46,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield Database, "_once", _once
     yield Database, "close", lambda database: None
     yield connection_module, "Transport", lambda *_, **__: World.current.server
-    yield batches_module, "BatchApi", lambda *_: batches_of(World.current)
+    yield batches_module, "BatchApi", lambda *_: World.current.batches
     yield Sqlite, "try_lock", lambda dialect, engine, number: World.current.try_lock(number)
     yield Sqlite, "is_locked", lambda dialect, _, number: World.current.is_locked(number)
     yield Ledger, "write", _claims_of(Ledger.write)
@@ -55,7 +54,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield ledger_module, "_this_process", lambda: PROCESS.get().name
     archives = SimpleNamespace(open=lambda *_, **__: World.current.open_archive())
     yield calls_module, "Archive", archives
-    tokens = SimpleNamespace(token_hex=lambda _: World.current.draw_token())
+    tokens = SimpleNamespace(token_hex=lambda _: f"{World.current.random.getrandbits(128):032x}")
     yield calls_module, "secrets", tokens
     yield ledger_module, "secrets", tokens
     yield batches_module, "secrets", tokens
@@ -105,7 +104,7 @@ def _claims_of(real: Any) -> Callable[..., Any]:
 
     def write(ledger: Ledger, operations: Sequence[CallOperation], *more: Any) -> CallResults:
         results: CallResults = real(ledger, operations, *more)
-        claims = [one for one in operations if isinstance(one, Claim)]
+        claims = [each for each in operations if isinstance(each, Claim)]
         refused = results.lost | results.refused.keys()
         granted = [claim.key for claim in claims if claim.id not in refused]
         World.current.note_claims(PROCESS.get().name.partition(".")[0], granted)

@@ -12,14 +12,15 @@ import itertools
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-MOST_STEPS = 50_000
+MAX_STEPS = 50_000
 
 
 class Crashed(BaseException):
@@ -30,19 +31,19 @@ class Stuck(Exception):
     """The simulation cannot end: nothing is ready and no timer runs, or it runs without end."""
 
 
+@dataclass(eq=False, repr=False)
 class Process:
-    """A simulated process, of which no callback runs before `frozen_until`.
+    """A simulated process. No callback of it runs before `frozen_until`.
 
     Its watchers are called when it is killed.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.alive = True
-        self.frozen_until = 0.0
-        self.watchers: list[Callable[[], None]] = []
-        self.ready: deque[asyncio.Handle] = deque()
-        self.tasks: list[asyncio.Task[Any]] = []
+    name: str
+    alive: bool = True
+    frozen_until: float = 0.0
+    watchers: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    ready: deque[asyncio.Handle] = field(default_factory=deque[asyncio.Handle])
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list[asyncio.Task[Any]])
 
     def __repr__(self) -> str:
         return self.name
@@ -52,21 +53,16 @@ PROCESS: ContextVar[Process] = ContextVar("process")
 """The process that runs now."""
 
 
-class Scheduler(asyncio.AbstractEventLoop):
-    """The event loop; see the module.
-
-    Args:
-        random: source of every choice.
-        stepped: called with a process before each of its callbacks; it may kill the process.
-
-    Attributes:
-        observer: the process of the simulation itself, which is never killed.
-        errors: errors that no task awaited.
-    """
+class Scheduler(asyncio.BaseEventLoop):
+    """The event loop; see the module."""
 
     def __init__(self, random: Random, stepped: Callable[[Process], None]) -> None:
+        """`stepped` is called with a process before each of its callbacks, and may kill it."""
+        super().__init__()
         self.observer = Process("observer")
+        """The process of the simulation itself, which is never killed."""
         self.errors: list[BaseException] = []
+        """Errors that no task awaited."""
         self._random = random
         self._stepped = stepped
         self._time = 0.0
@@ -77,56 +73,27 @@ class Scheduler(asyncio.AbstractEventLoop):
         self._processes: list[Process] = [self.observer]
         self._over = False
 
-    # What tasks and futures need of a loop.
-
     def time(self) -> float:
         return self._time
 
-    def get_debug(self) -> bool:
-        return False
-
-    def is_running(self) -> bool:
-        return not self._over
-
-    def is_closed(self) -> bool:
-        return self._over
-
-    def create_future(self) -> "asyncio.Future[Any]":
-        return asyncio.Future(loop=self)
-
     def create_task(
-        self,
-        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
-        *,
-        name: str | None = None,
-        context: Context | None = None,
-        **_: Any,
+        self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any
     ) -> "asyncio.Task[T]":
+        context = options.get("context")
         process = PROCESS.get() if context is None else context[PROCESS]
-        task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        task = super().create_task(coro, **options)
         process.tasks.append(task)
         return task
 
-    def call_soon(
-        self,
-        callback: Callable[..., object],
-        *args: Any,
-        context: Context | None = None,
+    def _call_soon(
+        self, callback: Callable[..., object], args: Any, context: Context | None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context or copy_context())
+        handle = asyncio.Handle(callback, args, self, context)
         self._enqueue(handle)
         return handle
 
-    call_soon_threadsafe = call_soon
-
-    def call_later(
-        self,
-        delay: float,
-        callback: Callable[..., object],
-        *args: Any,
-        context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self._time + delay, callback, *args, context=context)
+    # Nothing else runs in a thread.
+    call_soon_threadsafe = asyncio.BaseEventLoop.call_soon
 
     def call_at(
         self,
@@ -135,18 +102,14 @@ class Scheduler(asyncio.AbstractEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context or copy_context())
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not self._over and not isinstance(error, Crashed):
             self.errors.append(error or RuntimeError(context["message"]))
-
-    # The simulation.
 
     def process(self, name: str) -> Process:
         """Starts a process."""
@@ -182,11 +145,7 @@ class Scheduler(asyncio.AbstractEventLoop):
             self._delay(handle, process)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the observer until it ends.
-
-        Raises:
-            Stuck: It cannot end.
-        """
+        """Runs a coroutine in the observer until it ends; `Stuck` if it cannot."""
         events._set_running_loop(self)
         try:
             task = self.spawn(self.observer, main)
@@ -194,17 +153,34 @@ class Scheduler(asyncio.AbstractEventLoop):
                 self._step()
             return task.result()
         finally:
-            self._end()
+            self._over = True
+            events._set_running_loop(None)
+            # With all processes dead, what still waits has no effect when it is closed.
+            for process in self._processes:
+                process.alive = False
+            waiting: list[Any] = [task for process in self._processes for task in process.tasks]
+            for task in waiting:
+                if not task.done():
+                    task._log_destroy_pending = False
+                    # A `finally` may await, or its effect be refused.
+                    with suppress(BaseException):
+                        task.get_coro().close()
+            self.close()
 
     def _step(self) -> None:
         self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise Stuck(f"no end after {MOST_STEPS:,} steps, at {self._time:.0f} s")
+        if self._steps > MAX_STEPS:
+            raise Stuck(f"no end after {MAX_STEPS:,} steps, at {self._time:.0f} s")
         while not self._runnable:
-            self._advance()
-        number = 0
-        if len(self._runnable) > 1:
-            number = int(self._random.random() * len(self._runnable))
+            # Time passes until the next timer.
+            if not self._timers:
+                raise Stuck(f"nothing is left to run at {self._time:.0f} s")
+            when, _, handle = heapq.heappop(self._timers)
+            if not handle.cancelled() and _process_of(handle).alive:
+                self._time = max(self._time, when)
+                self._enqueue(handle)
+        several = len(self._runnable) > 1
+        number = int(self._random.random() * len(self._runnable)) if several else 0
         process = self._runnable[number]
         if process.ready:
             self._stepped(process)
@@ -214,18 +190,6 @@ class Scheduler(asyncio.AbstractEventLoop):
                 handle._run()
         if not process.ready:
             self._runnable.remove(process)
-
-    def _advance(self) -> None:
-        """Lets time pass until the next timer."""
-        while self._timers:
-            when, _, handle = heapq.heappop(self._timers)
-            process = _process_of(handle)
-            if handle.cancelled() or not process.alive:
-                continue
-            self._time = max(self._time, when)
-            self._enqueue(handle)
-            return
-        raise Stuck(f"nothing is left to run at {self._time:.0f} s")
 
     def _enqueue(self, handle: asyncio.Handle) -> None:
         process = _process_of(handle)
@@ -241,29 +205,9 @@ class Scheduler(asyncio.AbstractEventLoop):
     def _delay(self, handle: asyncio.Handle, process: Process) -> None:
         heapq.heappush(self._timers, (process.frozen_until, next(self._numbers), handle))
 
-    def _end(self) -> None:
-        """Closes what still waits; by now all processes are dead, so it has no effect."""
-        self._over = True
-        events._set_running_loop(None)
-        for process in self._processes:
-            process.alive = False
-        for process in self._processes:
-            for task in process.tasks:
-                if not task.done():
-                    _close(task)
-
 
 def _process_of(handle: asyncio.Handle) -> Process:
     return handle._context[PROCESS]
-
-
-def _close(task: Any) -> None:
-    task._log_destroy_pending = False
-    try:
-        task.get_coro().close()
-    except BaseException:
-        # A `finally` that awaits, or whose effect is refused.
-        return
 
 
 @contextmanager

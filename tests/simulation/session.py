@@ -2,16 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 from raylab.core.config.base import AS_PUBLISHED
 from raylab.core.errors import DeadlineError, OwnerError, RaylabError
-from raylab.label.archive.ledger import Ownership
 from raylab.label.archive.records import CaseRow
-from raylab.label.archive.store import Archive
 from raylab.label.config.jobs import AnnotateConfig
 from raylab.label.protocol.calls import ArchiveClient, RunWriter
 from raylab.label.protocol.run import open_cases
@@ -20,14 +18,89 @@ from raylab.label.protocol.worker import Chunk, Tally, Worker, chunks_of
 from raylab.llm.config import Budget
 from raylab.llm.limits import RateLimiter, RateLimiterClient, Share, limited_endpoints
 from tests.label.protocol.fruits import FRUITS
-from tests.simulation.actors import Actor, ActorDied, run_in
-from tests.simulation.scheduler import Process
+from tests.simulation.scheduler import PROCESS, Crashed, Process, running_as
 from tests.simulation.server import MAX_TOKENS, TIMEOUT
-from tests.simulation.world import RunPlan, World
+from tests.simulation.world import Group, RunPlan, World
 
 CHUNK = 2
 POLL_SECONDS = 10.0
 DEADLINE = 90.0
+RESTART_SECONDS = 2.0
+
+
+class ActorDied(Exception):
+    """The process of an actor died during a call."""
+
+
+class Actor:
+    """An actor of synchronous methods, called as Ray's are.
+
+    A call that its death interrupts is repeated; see `max_task_retries=-1` of Ray.
+    """
+
+    def __init__(self, world: World, group: Group, name: str, make: Callable[[], Any]) -> None:
+        self._world, self._group, self._name, self._make = world, group, name, make
+        self._process: Process | None = None
+        self._object: Any = None
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Calls a method of the object, which is started again if its process has died."""
+        while True:
+            await self._world.pass_time()
+            try:
+                if self._process is None or not self._process.alive:
+                    if not self._group.driver.alive:
+                        raise Crashed
+                    self._process = self._world.start_actor(self._group, self._name)
+                    with running_as(self._process):
+                        self._object = self._make()
+                process, target = self._process, self._object
+                if (frozen := process.frozen_until - self._world.loop.time()) > 0:
+                    await asyncio.sleep(frozen)
+                    continue
+                with running_as(process):
+                    result = getattr(target, method)(*args)
+            except Crashed:
+                if not PROCESS.get().alive:
+                    raise
+                await asyncio.sleep(RESTART_SECONDS)
+                continue
+            await self._world.pass_time()
+            if process.alive:
+                return result
+
+
+async def run_in(world: World, process: Process, make: Callable[[], Any]) -> Any:
+    """Runs a coroutine in another process and returns its result; `ActorDied` if that dies."""
+    caller = PROCESS.get()
+    answered = asyncio.get_running_loop().create_future()
+
+    def answer(error: BaseException | None, result: Any) -> None:
+        if answered.done():
+            return
+        if error is None:
+            answered.set_result(result)
+        else:
+            answered.set_exception(error)
+
+    def died() -> None:
+        lost = ActorDied(process.name)
+        world.loop.call_in(caller, world.random.random(), lambda: answer(lost, None))
+
+    async def work() -> None:
+        result, error = None, None
+        try:
+            result = await make()
+        except Exception as caught:
+            error = caught
+        delay = world.random.random() * 0.1
+        world.loop.call_in(caller, delay, lambda: answer(error, result))
+
+    if not process.alive:
+        raise ActorDied(process.name)
+    process.watchers.append(died)
+    world.loop.spawn(process, work())
+    return await answered
 
 
 @lru_cache
@@ -76,8 +149,16 @@ class Session:
         self._config = config_of(plan.budget, plan.concurrency, plan.requests_per_minute, lane)
         self._group = world.start_group(name)
         self._token = ""
-        self._writer = Actor(world, self._group, "writer", self._make_writer)
-        self._limiter = Actor(world, self._group, "limiter", self._make_limiter)
+        llm = self._config.llm
+        self._writer = Actor(
+            world,
+            self._group,
+            "writer",
+            lambda: Writer(world, plan.name, self._token, llm.budget),
+        )
+        self._limiter = Actor(
+            world, self._group, "limiter", lambda: RateLimiter(llm.limits, world.loop.time)
+        )
         self._chunks: deque[Chunk] = deque()
         self._workers: dict[int, tuple[Process, Worker]] = {}
         self._halt: RaylabError | None = None
@@ -87,9 +168,9 @@ class Session:
         """Runs the session from outside.
 
         Raises:
-            ActorDied: it was killed.
-            OwnerError: another session has the run.
-            RaylabError: the run stopped.
+            ActorDied: It was killed.
+            OwnerError: Another session has the run.
+            RaylabError: The run stopped.
         """
         await run_in(self._world, self._group.driver, self._main)
 
@@ -101,9 +182,17 @@ class Session:
         await world.pass_time()
         ownership = archive.run(plan.name).own()
         self._token = ownership.token
-        await self._take(ownership)
+        # See `Ownership.__enter__`, which would block the simulation.
+        while not ownership.take():
+            if not self._wait:
+                raise OwnerError(f"run {plan.name} is worked on")
+            await asyncio.sleep(POLL_SECONDS)
+        world.note_owner(plan.name, self._group)
         try:
-            await self._annotate(archive)
+            rows = ((AS_PUBLISHED, replace(case)) for case in plan.cases)
+            cases = open_cases(rows, archive.run(plan.name))
+            self._chunks.extend(chunks_of(cases, CHUNK))
+            await asyncio.gather(*(self._keep_busy(number) for number in range(plan.workers)))
         finally:
             for actor in self._group.actors:
                 world.loop.kill(actor)
@@ -113,20 +202,6 @@ class Session:
             raise self._halt
         if self._left:
             raise DeadlineError(f"{self._left} cases stay open")
-
-    async def _take(self, ownership: Ownership) -> None:
-        """Takes the run; see `Ownership.__enter__`, which would block the simulation."""
-        while not ownership.take():
-            if not self._wait:
-                raise OwnerError(f"run {self._plan.name} is worked on")
-            await asyncio.sleep(POLL_SECONDS)
-        self._world.note_owner(self._plan.name, self._group)
-
-    async def _annotate(self, archive: Archive) -> None:
-        rows = ((AS_PUBLISHED, replace(case)) for case in self._plan.cases)
-        cases = open_cases(rows, archive.run(self._plan.name))
-        self._chunks.extend(chunks_of(cases, CHUNK))
-        await asyncio.gather(*(self._keep_busy(number) for number in range(self._plan.workers)))
 
     async def _keep_busy(self, number: int) -> None:
         """Gives chunks to a worker, which is started again when it dies."""
@@ -138,7 +213,7 @@ class Session:
                 tally: Tally = await run_in(self._world, process, annotating)
             except ActorDied:
                 self._chunks.append(chunk)
-                await self._writer.call("void_claims", _name(number))
+                await self._writer.call("void_claims", f"annotator-{number}")
                 continue
             self._left += len(tally.open_cases)
             if tally.halt is not None and self._halt is None:
@@ -155,20 +230,10 @@ class Session:
                 self._config.llm,
                 protocol_settings(self._config, plan.name, FRUITS),
                 plan.name,
-                ArchiveClient(self._writer.call, _name(number)),
+                ArchiveClient(self._writer.call, f"annotator-{number}"),
                 RateLimiterClient(self._limiter.call) if limited else None,
                 timing=world.timing(),
                 share=Share(number, plan.workers),
             )
             self._workers[number] = process, worker
         return self._workers[number]
-
-    def _make_writer(self) -> Writer:
-        return Writer(self._world, self._plan.name, self._token, self._config.llm.budget)
-
-    def _make_limiter(self) -> RateLimiter:
-        return RateLimiter(self._config.llm.limits, self._world.loop.time)
-
-
-def _name(worker: int) -> str:
-    return f"annotator-{worker}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.plants import PLANTS
-from tests.simulation.simulator import failures_of, simulator
+from tests.simulation.schedule import failures_of, simulator
 
 ROOT = Path(__file__).parents[2]
 SCHEDULES = 300
@@ -26,10 +26,10 @@ def test_no_schedule_breaks_an_invariant() -> None:
 @pytest.mark.parametrize("bug", PLANTS)
 def test_a_planted_bug_is_found(bug: str) -> None:
     with ExitStack() as stack:
-        for planted in PLANTS[bug]():
+        for planted in PLANTS[bug]:
             stack.enter_context(planted)
-        one = stack.enter_context(simulator())
-        assert any(one(seed).problem for seed in range(SCHEDULES))
+        simulate = stack.enter_context(simulator())
+        assert any(simulate(seed).problem for seed in range(SCHEDULES))
 
 
 def test_a_seed_replays_its_schedule_in_another_process() -> None:

@@ -1,7 +1,6 @@
 """One simulated world: a machine with an archive, runs, their sessions, and what befalls them."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,10 +15,10 @@ from raylab.label.archive.database import Database
 from raylab.label.archive.store import Archive
 from raylab.label.input.cases import Case
 from raylab.llm.connection import Timing
-from tests.simulation.disk import Disk
 from tests.simulation.scheduler import PROCESS, Crashed, Process, Scheduler, running_as
-from tests.simulation.server import Attempt, Fate, Server, Weather
+from tests.simulation.server import Attempt, Batches, Fate, Server, Weather
 
+PAGE = 4096
 FULL = 2
 """Value of SQLite's `PRAGMA synchronous` with which a transaction is durable when it returns."""
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,6 +66,54 @@ class Group:
         return self.driver.alive and not self.ended
 
 
+class Disk:
+    """The archive's file on a disk that may lose what was not synced.
+
+    SQLite appends to the write-ahead log: a transaction is durable when the log is synced up to its
+    end. A crash of the machine leaves any part of what was written since, and a torn page at its
+    end.
+    """
+
+    def __init__(self, file: Path, template: bytes) -> None:
+        """Writes the file from a template."""
+        self.file = file
+        self._log = Path(f"{file}-wal")
+        self._synced = 0
+        self._write(template, b"")
+
+    def note_sync(self) -> None:
+        """Notes that the log is durable up to its end."""
+        self._synced = self._log.stat().st_size if self._log.exists() else 0
+
+    def crash(self, random: Random, disconnect: Callable[[], None]) -> str:
+        """Leaves what a power failure could; returns the loss in words.
+
+        `disconnect` closes all connections, which would complete the file.
+        """
+        database = self.file.read_bytes()
+        log = self._log.read_bytes() if self._log.exists() else b""
+        # Often none or all of what is not synced is there.
+        drawn, left = random.random(), len(log) - self._synced
+        kept = 0 if drawn < 0.25 else left if drawn < 0.5 else random.randint(0, left)
+        cut = self._synced + kept
+        # The end of the last page holds anything, but nothing synced is harmed.
+        torn = min(cut - self._synced, random.choice((0, random.randrange(1, PAGE))))
+        disconnect()
+        self._write(database, log[: cut - torn] + random.randbytes(torn))
+        return f"{len(log) - cut} bytes are lost and {torn} torn"
+
+    def remove(self) -> None:
+        """Removes the file and its log."""
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            Path(f"{self.file}{suffix}").unlink(missing_ok=True)
+
+    def _write(self, database: bytes, log: bytes) -> None:
+        self.remove()
+        self.file.write_bytes(database)
+        if log:
+            self._log.write_bytes(log)
+
+
 class World:
     """The world; exactly one exists at a time, as `World.current`."""
 
@@ -83,8 +130,7 @@ class World:
         self.random = random
         self.loop = Scheduler(random, self._stepped)
         self.server = Server(random, self.check_purchase)
-        self.batches: Any = None
-        """The batches of the endpoint; None until somebody asks for them."""
+        self.batches = Batches(random, self.server, self.loop)
         self.disk = Disk(directory / "archive.db", template)
         self._connection: Connection | None = None
         self.is_durable = False
@@ -167,20 +213,11 @@ class World:
         """Returns the keys of the calls whose reply is archived."""
         return {key for (key,) in self.rows("SELECT key FROM calls WHERE state = 'answered'")}
 
-    def held(self, run: str) -> int:
-        """Returns the tokens that the claims of a run hold."""
-        costs = {name: json.loads(cost) for name, cost in self.rows("SELECT name, cost FROM runs")}
-        held = costs[run]["held"] if run in costs else {}
-        return sum(held.get(kind, 0) for kind in ("prompt_tokens", "completion_tokens"))
-
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection.engine.dispose()
             self._connection = None
-
-    def draw_token(self) -> str:
-        return f"{self.random.getrandbits(128):032x}"
 
     def try_lock(self, number: int) -> Callable[[], None] | None:
         """Gives a lock to the process that runs; None if a process that lives has it."""
@@ -256,51 +293,47 @@ class World:
         return process
 
     def strike(self, kind: str, process: Process) -> None:
-        """Lets a fault of a kind befall the process that runs."""
+        """Lets a fault of a kind befall the process that runs, and its group."""
         self.strikes += 1
-        STRIKES[kind](self, self._group_of(process), process)
-
-    def _crash_machine(self, *_: object) -> None:
-        """Kills every process and loses what was not synced."""
-        for group in self._groups:
-            for process in group.processes:
-                self.loop.kill(process)
-        self.note(f"the machine crashes: {self.disk.crash(self.random, self._disconnect)}")
-
-    def _kill_driver(self, group: Group, _: Process) -> None:
-        """Kills a driver at once, and its actors soon."""
-        self._kill(group.driver)
-        for actor in group.actors:
-            delay = self.random.choice((0.0, self.random.random() * LINGER))
-            if delay == 0.0:
-                self.loop.kill(actor)
-            else:
-                self.loop.call_in(self.loop.observer, delay, partial(self.loop.kill, actor))
-
-    def _kill_actor(self, group: Group, process: Process) -> None:
-        actors = [actor for actor in group.actors if actor.alive]
-        if actors:
-            self._kill(process if process in actors else self.random.choice(actors))
+        group, random = self._group_of(process), self.random
+        match kind:
+            case "machine":
+                for other in (each for group in self._groups for each in group.processes):
+                    self.loop.kill(other)
+                # What was not synced is lost.
+                self.note(f"the machine crashes: {self.disk.crash(random, self._disconnect)}")
+            case "driver":
+                self._kill(group.driver)
+                for actor in group.actors:
+                    # They live on for a while, and what they do then must be void.
+                    if delay := random.choice((0.0, random.random() * LINGER)):
+                        kill = partial(self.loop.kill, actor)
+                        self.loop.call_in(self.loop.observer, delay, kill)
+                    else:
+                        self.loop.kill(actor)
+            case "actor":
+                if actors := [actor for actor in group.actors if actor.alive]:
+                    self._kill(process if process in actors else random.choice(actors))
+            case "freeze":
+                frozen = group.processes if random.random() < 0.6 else [process]
+                seconds = random.choice((3.0, 20.0, 70.0, 200.0))
+                self.note(f"{frozen} frozen for {seconds:g} s")
+                for each in frozen:
+                    self.loop.freeze(each, seconds)
+                if group.driver in frozen:
+                    self._hang(group, seconds)
+            case _:
+                self._locks = {
+                    n: each for n, each in self._locks.items() if each is not group.driver
+                }
+                group.unlocked = True
+                self.note(f"{group.driver} loses its lock")
+                self._lose_attempts(group)
+                self._hang(group, 10.0)
 
     def _kill(self, process: Process) -> None:
         self.note(f"{process} is killed")
         self.loop.kill(process)
-
-    def _freeze(self, group: Group, process: Process) -> None:
-        frozen = group.processes if self.random.random() < 0.6 else [process]
-        seconds = self.random.choice((3.0, 20.0, 70.0, 200.0))
-        self.note(f"{frozen} frozen for {seconds:g} s")
-        for one in frozen:
-            self.loop.freeze(one, seconds)
-        if group.driver in frozen:
-            self._hang(group, seconds)
-
-    def _unlock(self, group: Group, _: Process) -> None:
-        self._locks = {n: one for n, one in self._locks.items() if one is not group.driver}
-        group.unlocked = True
-        self.note(f"{group.driver} loses its lock")
-        self._lose_attempts(group)
-        self._hang(group, 10.0)
 
     def _group_of(self, process: Process) -> Group:
         return next(group for group in self._groups if process in group.processes)
@@ -370,7 +403,7 @@ class World:
                 self.blame(f"{attempt}: run {attempt.run} spent {spent:,} of {budget:,} tokens")
 
     def _check_losable(self, group: Group, plan: RunPlan) -> None:
-        """Blames a session of which a crash would lose more replies than it has slots."""
+        """Blames a session whose crash would lose more replies than it has slots."""
         losable = self._under_way(group)
         slots = max(plan.concurrency, plan.workers)
         if len(losable) > slots:
@@ -408,13 +441,3 @@ class World:
     def billed(self, run: str) -> int:
         """Returns the tokens that the server billed to a run."""
         return sum(attempt.billed for attempt in self.server.attempts if attempt.run == run)
-
-
-STRIKES = {
-    "machine": World._crash_machine,
-    "driver": World._kill_driver,
-    "actor": World._kill_actor,
-    "freeze": World._freeze,
-    "lock": World._unlock,
-}
-"""What befalls a process and its group, by kind."""

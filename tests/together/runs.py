@@ -63,9 +63,9 @@ def full_cases(
     description: str = "A system that does things.",
 ) -> list[FullCase]:
     """The cases of the disagreements of a report."""
-    outcomes = {one.case: one for one in cases}
-    latest = {one.case: one for one in decisions}
-    shown = [one.case for one in report.disagreements.shown]
+    outcomes = {each.case: each for each in cases}
+    latest = {each.case: each for each in decisions}
+    shown = [each.case for each in report.disagreements.shown]
     return [FullCase(outcomes[case], description, latest.get(case)) for case in shown]
 
 

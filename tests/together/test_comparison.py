@@ -53,7 +53,7 @@ def test_runs_of_every_kind_are_compared(tmp_path: Path):
     grids = {label: model.result.metrics["grid_accuracy"] for label, model in models}
     assert grids == {"trained": 0.25, "swept (rank 1)": 0.5, "piped/champion": 0.75}
     assert list(comparison.scores) == ["scored/trained", "piped/champion", "piped/small"]
-    # Kinds of which there is one run have nothing to differ from.
+    # The only run of its kind has nothing to differ from.
     assert comparison.differences == {}
     page = page_of(comparison)
     assert ["", *(f"solve rate (free-running), {key}" for key in ("published", "1"))] in page.rows
@@ -118,10 +118,10 @@ def test_runs_are_told_apart_by_name_or_place_and_their_provenance_is_shown(tmp_
     for run, commit in zip(runs, ("c1", "c2", "c2"), strict=True):
         git = Checkout(commit=commit, dirty=False)
         run.write_record(run.record.model_copy(update={"git": git}))
-    given = [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
-    found = find_runs(given, str(tmp_path / "x"))
-    assert list(found) == [*given[:2], "b"]
-    page = page_of(compare(found))
+    names = [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
+    labelled = find_runs(names, str(tmp_path / "x"))
+    assert list(labelled) == [*names[:2], "b"]
+    page = page_of(compare(labelled))
     assert ["commit", "c1", "c2", "c2"] in page.rows
     assert next(row for row in page.rows if row[0] == "ray")[1] == "2.60.0"
     with pytest.raises(RunError, match="is given 2 times"):

@@ -22,10 +22,10 @@ from tests.together.runs import content as annotation_report
 
 def test_epochs_of_a_training_and_of_a_pipeline(tmp_path: Path):
     train(tmp_path, "one", 0.25)
-    found = frames.epochs(str(tmp_path / "one"))
-    assert found["model"].tolist() == ["one", "one"]
-    assert found["epoch"].tolist() == [1, 2]
-    assert found["val_grid_accuracy"].tolist() == [0.125, 0.25]
+    frame = frames.epochs(str(tmp_path / "one"))
+    assert frame["model"].tolist() == ["one", "one"]
+    assert frame["epoch"].tolist() == [1, 2]
+    assert frame["val_grid_accuracy"].tolist() == [0.125, 0.25]
     every_kind(tmp_path, annotation_report())
     piped = frames.epochs(str(tmp_path / "piped"))
     assert piped["model"].tolist() == ["champion", "champion"]
@@ -69,10 +69,10 @@ def test_trials_of_a_sweep(tmp_path: Path):
     )
     config = TuneConfig.model_validate({"storage": str(tmp_path), "name": "s", "space": SPACE})
     left(config, SweepMetrics(trials=trials))
-    found = frames.trials(str(tmp_path / "s")).set_index("trial")
-    assert found["training.lr"].to_dict() == {"t1": 0.25, "t2": 0.5}
-    assert found["score"].tolist()[0] == 0.5 and found["score"].isna().tolist() == [False, True]
-    assert found["failure"].tolist()[1] == "no memory"
+    frame = frames.trials(str(tmp_path / "s")).set_index("trial")
+    assert frame["training.lr"].to_dict() == {"t1": 0.25, "t2": 0.5}
+    assert frame["score"].tolist()[0] == 0.5 and frame["score"].isna().tolist() == [False, True]
+    assert frame["failure"].tolist()[1] == "no memory"
     train(tmp_path, "one", 0.25)
     with pytest.raises(RunError, match="no ranked trials"):
         frames.trials(str(tmp_path / "one"))
@@ -81,12 +81,12 @@ def test_trials_of_a_sweep(tmp_path: Path):
 def test_scores_of_a_tree(tmp_path: Path):
     for name, value in {"a/g1": 0.5, "a/g2": 0.75, "b/g1": 1.0, "b/g2": None}.items():
         write(tmp_path / name / "t.json", value)
-    found = frames.scores(str(tmp_path))
-    assert found["file"].tolist() == ["t.json"] * 4
-    table = found.pivot(index="model", columns="generation", values="accuracy")
+    frame = frames.scores(str(tmp_path))
+    assert frame["file"].tolist() == ["t.json"] * 4
+    table = frame.pivot(index="model", columns="generation", values="accuracy")
     assert table.loc["a"].tolist() == [0.5, 0.75]
     assert table["g1"].tolist() == [0.5, 1.0] and table["g2"].isna().tolist() == [False, True]
-    assert found["reason"].iloc[3] == "status is error, not success"
+    assert frame["reason"].iloc[3] == "status is error, not success"
     with pytest.raises(DataError, match="has no directories of models"):
         frames.scores(str(tmp_path / "a" / "g1"))
 
@@ -96,11 +96,11 @@ def test_cases_of_an_annotation_run(tmp_path: Path):
     run = annotate(config)
     with open_archive(run, archive_location(config.storage, config.archive)) as archive:
         archive.run(run.name).add_cases([row(case, "a system") for case in CASES[:2]])
-    found = frames.cases(run.uri)
-    assert found["case"].tolist() == ["1", "2"]
-    assert found["status"].tolist() == [CASES[0].status, CASES[1].status]
-    assert found["gold"].tolist() == ["Lrn", "Evo"]
-    assert set(found.columns) == set(export_columns("AB"))
+    frame = frames.cases(run.uri)
+    assert frame["case"].tolist() == ["1", "2"]
+    assert frame["status"].tolist() == [CASES[0].status, CASES[1].status]
+    assert frame["gold"].tolist() == ["Lrn", "Evo"]
+    assert set(frame.columns) == set(export_columns("AB"))
     same = frames.cases(f"file://{run.path}/?scheme=x")
     assert same["case"].tolist() == ["1", "2"]
     train(tmp_path, "one", 0.25)

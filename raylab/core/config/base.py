@@ -60,8 +60,7 @@ def _without_secret(location: str) -> str:
 def absolute_location(location: str) -> str:
     """Returns a URI as it is, or a path made absolute against the current directory.
 
-    Raises:
-        ValueError: A URI has a secret, which the message does not repeat, a fragment or one slash.
+    A URI with a secret, a fragment or one slash is a `ValueError`, which repeats no secret.
     """
     if not URI.match(location):
         if HALF_URI.match(location):

@@ -81,8 +81,10 @@ def load_config(
         if "${" in repr(sections):
             raise ConfigError(f"{file}: ${{...}} is not read in a file: write the value itself")
         values = kind.resolve(compose_values(kind, usable, sections))
+        # Strict JSON takes a list for a tuple, which strict Python values do not.
         config = kind.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
+        # Below a group whose option is wrong, each key would be a mistake too.
         unchosen = {problem.keys for problem in problems} & {(group,) for group in groups}
         problems += [p for p in explain_errors(kind, error) if p.keys[:1] not in unchosen]
     except (ConfigError, *UNUSABLE) as error:

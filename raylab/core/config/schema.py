@@ -83,7 +83,7 @@ class ConfigProblem:
 
     def __str__(self) -> str:
         """Returns the problem on one line."""
-        return f"{_cut(_dotted(self.keys))}: {self.text}" if self.keys else self.text
+        return f"{_cut(_join_keys(self.keys))}: {self.text}" if self.keys else self.text
 
 
 def list_keys(kind: type[BaseModel]) -> list[ConfigKey]:
@@ -97,17 +97,17 @@ def explain_errors(kind: type[BaseModel], error: ValidationError) -> list[Config
     places = [schema.locate(each["loc"]) for each in errors[:MAX_PROBLEMS]]
     problems = list[ConfigProblem]()
     for (keys, siblings, is_choice), each in zip(places, errors, strict=False):
+        # An error inside one of several types shows that this type was meant.
         below = (other for other, *_ in places if other[: len(keys)] == keys)
         if each["type"] == "too_short" and each["input"]:
             # The list is too short only because its items have errors of their own.
             continue
         if is_choice and any(len(other) > len(keys) for other in below):
-            # Another of the types was meant.
             continue
         message = explain(each)
         match each["type"]:
             case "extra_forbidden":
-                message = _unknown_key(schema, _dotted(keys), siblings)
+                message = _unknown_key(schema, _join_keys(keys), siblings)
             case "missing" | "value_error":
                 pass
             case "union_tag_invalid" | "union_tag_not_found":
@@ -234,7 +234,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}..."
 
 
-def _dotted(keys: Keys) -> str:
+def _join_keys(keys: Keys) -> str:
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return path.removeprefix(".")
 

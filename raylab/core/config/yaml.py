@@ -57,11 +57,7 @@ class Yaml:
 
 
 def read_yaml_file(path: str | os.PathLike[str]) -> Yaml:
-    """Reads a YAML file on this machine.
-
-    Raises:
-        ConfigError: It is no regular file or too long, or its text cannot be used.
-    """
+    """Reads a YAML file on this machine; a `ConfigError` if it cannot be used."""
     where = os.fspath(path)
     try:
         content = read_file(path, MAX_BYTES)
@@ -99,12 +95,9 @@ def read_yaml(text: str) -> Yaml:
 
 
 def plain_value(text: str) -> str | float | bool | None:
-    """Returns the value of a text without quotes.
-
-    Raises:
-        ValueError: It is a whole number of more digits than Python reads.
-    """
+    """Returns the value of a text without quotes."""
     if INTEGER.fullmatch(text):
+        # A ValueError if it has more digits than Python reads.
         return int(text)
     return float(text) if NUMBER.fullmatch(text) else WORDS.get(text, text)
 

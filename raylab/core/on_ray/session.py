@@ -78,6 +78,7 @@ def _require_shared(run: Run) -> None:
     if len(nodes := _nodes()) == 1:
         return
     record = str(run / RECORD)
+    # Without a CPU of its own, a probe does not wait for a busy node.
     read: Any = ray.remote(num_cpus=0)(_read)
     places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
     probes = [read.options(scheduling_strategy=place).remote(record) for place in places]
@@ -233,8 +234,7 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
 def uses_gpu(config: ClusterConfig) -> bool:
     """Returns True if each worker gets a GPU: as configured, or if the cluster has enough.
 
-    Raises:
-        ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
+    `cluster.use_gpu=true` on a cluster without a GPU is a `ConfigError`.
     """
     gpus = sum(_shares(config, "GPU"))
     if config.use_gpu and not gpus:
@@ -277,8 +277,7 @@ def even_share(nodes: Sequence[int], workers: int) -> int:
 def count_trainings(config: ClusterConfig, wanted: int | None) -> int:
     """Returns the number of trainings to run side by side: `wanted`, or all that fit.
 
-    Raises:
-        ConfigError: The cluster holds none, or fewer than wanted.
+    If none fits, or fewer than wanted, this is a `ConfigError`.
     """
     fit = count_places(config) // config.most_workers
     # More than fit would deadlock, each waiting for workers of another.

@@ -47,6 +47,7 @@ class RayWorkers(Workers):
             num_cpus=cpus_per_worker(self.share),
             num_gpus=int(bool(self.share.use_gpu)),
             **placement_options(self.share),
+            # Storage may fail for a moment; any other error would come again.
             max_retries=self.share.max_failures,
             retry_exceptions=[OSError],
         )

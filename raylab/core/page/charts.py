@@ -159,6 +159,7 @@ def learning_curves(
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         if not is_loss:
             axes.yaxis.set_major_formatter(PercentFormatter(1))
+            # The margin below the points must not suggest shares below 0.
             axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
         if names := axes.get_legend_handles_labels()[1]:
             columns = min(3, len(names))
@@ -198,6 +199,7 @@ def grid_svg(
         if target is not None
         and (y >= len(target) or x >= len(target[y]) or target[y][x] != colour)
     ]
+    # White on black, which can be seen on every colour.
     if dots := "".join(wrong):
         paths += [
             f'<path d="{dots}" stroke="{colour}" stroke-width="{size}" stroke-linecap="round"/>'

@@ -229,14 +229,13 @@ def read_json_header(file: BinaryIO, decoder: msgspec.json.Decoder[H]) -> tuple[
     Returns the header, and the place of its first sample in the file; 0 where it was read whole,
     with the samples if the decoder takes them.
 
-    Raises:
-        DataError: It is no log, or has more than `LOG_BYTES` before its samples.
-        OSError: It cannot be read.
+    What is no log, or has more than `LOG_BYTES` before its samples, is a `DataError`.
     """
     content = file.read(PREFIX)
     if len(content) == PREFIX:
         if (header := _before_samples(content, decoder)) is not None:
             return header
+        # The samples may come first, or the header be longer.
         content += file.read(LOG_BYTES)
         if (header := _before_samples(content, decoder)) is not None:
             return header
@@ -257,12 +256,7 @@ def _before_samples(content: bytes, decoder: msgspec.json.Decoder[H]) -> tuple[H
 
 
 def read_zip_header(archive: zipfile.ZipFile, decoder: msgspec.json.Decoder[H]) -> H:
-    """Reads the header of an `.eval` log.
-
-    Raises:
-        DataError: It is no log, or unfinished.
-        OSError: It cannot be read.
-    """
+    """Reads the header of an `.eval` log; a `DataError` if it is none, or unfinished."""
     try:
         member = archive.getinfo(HEADER)
     except KeyError:

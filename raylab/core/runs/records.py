@@ -41,12 +41,9 @@ class Record(Part):
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> Self:
-        """Returns the record of this content.
-
-        Raises:
-            ValueError: The content is of another version, or not valid.
-        """
+        """Returns the record of this content; a `ValueError` if it is not valid."""
         version = content.get(VERSION_KEY)
+        # True equals 1, and is no version.
         if type(version) is not int or version != cls.version:
             raise ValueError(
                 f"it is of schema version {version}, this raylab reads {cls.version}: use the "

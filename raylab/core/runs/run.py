@@ -55,15 +55,8 @@ def list_runs(storage: str) -> str:
 def find_named(text: str, storage: str, suffix: str | None = None) -> Place:
     """Returns the run directory, or the file with a suffix, that a user names.
 
-    Args:
-        text: A name under `storage`, which comes first, a path or a URI.
-        storage: The directory of runs.
-        suffix: Ending of the names of files to find as well as runs.
-
-    Raises:
-        RunError: There is none.
-        DataError: The storage cannot be read.
-        ConfigError: No filesystem opens the URI.
+    `text` is a name under `storage`, which comes first, or else a path or a URI. What is not there
+    is a `RunError`.
     """
     places = [Place.at(text)]
     if "://" not in text and not os.path.isabs(os.path.expanduser(text)):
@@ -88,9 +81,7 @@ class Run(Place):
     def open(cls, config: JobConfig) -> "Run":
         """Starts the run of `config`, or continues it with `config.resume`.
 
-        If several processes start the same name at once on a local disk, one of them succeeds.
-        Other storage has no such guarantee between the check and the write. The name of `config`,
-        or one derived from it, names the directory.
+        The name of `config`, or one derived from it, names the directory.
 
         Raises:
             RunError: The name is taken, the run to resume is of another configuration, or the
@@ -100,6 +91,8 @@ class Run(Place):
         record = run._read_resumable(config)
         if record is None:
             started = RunRecord.start(config, run.name)
+            # Of several processes that start the same name at once, one creates the record. On
+            # other storage than a local disk nothing guarantees that.
             if not (run / RECORD).create(_json(started)):
                 record = run._read_resumable(config)
         if record is not None:
@@ -113,11 +106,8 @@ class Run(Place):
     def open_alone(cls, config: JobConfig) -> Generator["Run"]:
         """Opens the run of `config` and locks it against other processes for the block.
 
-        The system releases the lock when the process ends, however it ends. Object stores and file
-        systems without locks do not enforce it.
-
-        Raises:
-            OwnerError: Another process holds the lock.
+        The system releases the lock when the process ends, however it ends; as long as another
+        process holds it, this is an `OwnerError`. Object stores have no such lock.
         """
         run = cls.locate(config)
         if not run.is_local:
@@ -127,7 +117,7 @@ class Run(Place):
             make_directory(Path(run.path))
             directory = os.open(run.path, os.O_RDONLY)
         try:
-            # Some file systems have no locks.
+            # Some file systems have no locks; there nobody is kept out.
             with contextlib.suppress(OSError):
                 try:
                     fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,8 +141,7 @@ class Run(Place):
     def locate(cls, config: JobConfig) -> "Run":
         """Returns the run directory of `config`, which need not exist.
 
-        Raises:
-            RunError: Ray would delete it with its copy of the job's working directory.
+        One in Ray's copy of the job's working directory is a `RunError`.
         """
         name = config.name or f"{config.job}-{config_hash(config)}"
         run = cls.at(Place.at(config.storage) / name)
@@ -172,11 +161,7 @@ class Run(Place):
 
     @property
     def record(self) -> RunRecord:
-        """The record, read from storage at each access.
-
-        Raises:
-            RunError: There is no valid record of this raylab's version.
-        """
+        """The record, read from storage at each access; a `RunError` without a valid one."""
         record = self.read_record(RunRecord)
         if record is None:
             raise RunError(f"{self} is no run: it has no {RECORD}")
@@ -195,8 +180,7 @@ class Run(Place):
     def read_record(self, kind: type[R], name: str | None = None) -> R | None:
         """Reads the record of a kind, by default from the file of the kind; None without the file.
 
-        Raises:
-            RunError: The file holds no valid record of this version.
+        A file that holds no valid record of this version is a `RunError`.
         """
         file = self / (name or kind.file)
         if not file.exists():
@@ -215,16 +199,15 @@ class Run(Place):
     def write_record(self, record: Record, name: str | None = None) -> None:
         """Writes a record whole or not at all, by default to the file of its kind.
 
-        NaN and infinity become null. The directories in a relative `name` are created.
-
-        Raises:
-            RunError: The file cannot be written, or the run is not the one that was opened.
+        NaN and infinity become null. The directories in a relative `name` are created. A run that
+        is not the one that was opened any more is a `RunError`.
         """
         self.require_own()
         (self / (name or record.file)).write(_json(record))
 
     def require_own(self) -> None:
         """Refuses a local run that is not the one this process opened."""
+        # The id is cached when the run is opened, and read anew below.
         opened = self.__dict__.get("id")
         if opened is None or not self.is_local:
             return

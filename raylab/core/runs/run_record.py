@@ -167,11 +167,12 @@ def _now() -> str:
 def _identity(config: Mapping[str, Any], excluded: Sequence[Sequence[str]]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in config.items():
+        # An empty rest of a path excludes the key itself.
         below = [path[1:] for path in excluded if path[0] in ("*", key)]
         if all(below):
             kept[key] = _identity(value, below) if isinstance(value, dict) else value
             if isinstance(value, list) and (each := [p[1:] for p in below if p[0] == "*"]):
-                kept[key] = [_identity(part, each) for part in value]
+                kept[key] = [_identity(section, each) for section in value]
     return kept
 
 

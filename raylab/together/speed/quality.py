@@ -64,6 +64,7 @@ def _compare(compare: Compare, name: str, root: Path, written: int) -> None:
 
 
 def _measure(root: Path) -> None:
+    # Lines of progress would be between those of the rounds.
     with contextlib.redirect_stdout(io.StringIO()):
         trees = find_trees(str(root), (), Layout.AUTO)
         workers = RayWorkers(ClusterConfig().without_gpu)

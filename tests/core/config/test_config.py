@@ -1,4 +1,4 @@
-"""Composition and validation of every job's configuration."""
+"""Composition and validation of every job's configuration, of hostile ones too."""
 
 import logging
 import re
@@ -15,12 +15,15 @@ from raylab.arc.config.jobs import EvaluateConfig, TrainConfig, TuneConfig
 from raylab.arc.config.models import ALL_MODELS, MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
 from raylab.arc.config.search import Domain
 from raylab.benchmark.config import QualityConfig
-from raylab.core.config.base import ClusterConfig, JobConfig
+from raylab.core.config.base import JobConfig
 from raylab.core.config.compose import CONFIGS, as_yaml, config_groups, load_config
+from raylab.core.config.schema import MAX_PROBLEMS
 from raylab.core.errors import ConfigError
 from raylab.label.config.jobs import AnnotateConfig, ConcludeConfig, ReviewConfig
-from raylab.together.config import PipelineConfig, ReportConfig
+from raylab.together.config import BenchmarkConfig, PipelineConfig, ReportConfig
+from tests.fuzzing import COUNT, try_altered
 from tests.job_configs import JOB_CONFIGS
+from tests.memory import memory
 
 JOBS = JOB_CONFIGS
 NEEDED: dict[type[JobConfig], list[str]] = {
@@ -190,16 +193,6 @@ def test_the_evaluator_alone_needs_no_other_model_or_endpoint() -> None:
         assert f"llm.{key}.model: is needed" in missing
 
 
-@pytest.mark.parametrize("address", [None, "auto"])
-def test_a_cluster_is_joined_by_address_or_environment(
-    address: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert ClusterConfig(address=address).address_to_join == address
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert ClusterConfig(address=address).address_to_join == (address or "10.0.0.1:6379")
-
-
 def test_the_fewest_and_the_most_workers_are_two_numbers() -> None:
     pair, fixed = (
         load_config(TrainConfig, [f"cluster.workers={workers}"]).cluster
@@ -324,6 +317,7 @@ MISTAKES: dict[type[JobConfig], list[tuple[str, str]]] = {
     EvaluateConfig: [
         ("models=[x] generations=[4294967296]", "generations[0]"),
     ],
+    BenchmarkConfig: [("part=arc", "part=arc and stages go together: choose speedrun=hour")],
 }
 
 
@@ -360,3 +354,90 @@ def test_absent_and_broken_shipped_files_are_named(
     assert "run the job from a whole checkout" in refusal(TrainConfig)
     (tmp_path / "train.yaml").write_text("defaults: [\n")
     assert str(tmp_path / "train.yaml") in refusal(TrainConfig)
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (f"data.tasks=[{LONG}]", "data.tasks: cannot be read"),
+        ("a" * 5000 + "=1", f"{'a' * 200}...: unknown key"),
+        ("data.tasks=" + "[" * 2000, "data.tasks: cannot be read at character 2012"),
+        ("a" + ".a" * 3000 + "=1", "recursion"),
+    ],
+)
+def test_a_huge_override_is_refused_in_few_words(override: str, message: str) -> None:
+    refused = refusal(TrainConfig, override)
+    assert message in refused and len(refused) < 2000
+
+
+REFERENCES = "".join(
+    [f"a0: {'x' * 100}\n", *(f"a{n}: ${{a{n - 1}}}${{a{n - 1}}}\n" for n in range(1, 30))]
+)
+"""Texts that double thirty times when they are resolved."""
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (REFERENCES, "is not read in a file: write the value itself"),
+        ("- 1", "no mapping"),
+        ("training: {epochs: 3\n", "file.yaml: line 2, column 1: "),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(content)
+    with memory():
+        refused = refusal(TrainConfig, file=file)
+    assert reason in refused and len(refused) < 2000
+
+
+def test_altered_files_give_configurations_or_typed_errors(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+
+    def read(content: bytes) -> object:
+        file.write_bytes(content)
+        return load_config(TuneConfig, [], file)
+
+    whole = as_yaml(load_config(TuneConfig)).encode()
+    try_altered([whole, b"training: {epochs: 3}\nname: 'a'\n"], read, ConfigError, COUNT // 5)
+
+
+def test_of_many_unknown_keys_few_are_listed(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("".join(f"s{number}: {{a: 1}}\n" for number in range(2000)))
+    refused = refusal(TrainConfig, file=file)
+    assert refused.count("unknown key") == MAX_PROBLEMS and "and 1,980 more\n" in refused
+
+
+SECRETS: dict[type[JobConfig], list[str]] = {
+    TrainConfig: [
+        "storage='s3://key:slash/hunter2@bucket/runs'",
+        "storage='s3://bucket/runs?secret%5Fk%65y=hunter2'",
+        "storage='s3://key%3Ahunter2%40bucket/runs'",
+        "model.architecture='https://u:hunter2@host'",
+        "name=hunter2(b",
+        "hunter2",
+        "sk hunter2=1",
+    ],
+    AnnotateConfig: [
+        "llm.endpoints.default.base_url='u:hunter2@host'",
+        "llm.endpoints.default.base_url='https://host/v1?pass%77ord=hunter2'",
+        "llm.endpoints.default.api_key_env=sk-hunter2",
+        "llm.endpoints.default.limits='host/v1?secret_key=hunter2'",
+        "llm.evaluator.extra={api_key: hunter2}",
+        "archive='postgresql://user%3Ahunter2@host/db'",
+    ],
+    PipelineConfig: ["take=['s3://key:hunter2@bucket']"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "override"),
+    [(kind, override) for kind, overrides in SECRETS.items() for override in overrides],
+)
+def test_no_secret_is_repeated(kind: type[JobConfig], override: str) -> None:
+    assert "hunter2" not in refusal(kind, override)

@@ -29,21 +29,16 @@ SECONDS_TO_STOP = 5.0
 
 @dataclass
 class Nodes:
-    """A head and workers that demand a token, and what a user who has it may do.
-
-    Attributes:
-        directory: Ray's files and the nodes' logs.
-        address: address that nodes and drivers join.
-        dashboard: address that jobs are submitted to.
-        token: the secret that joining and submitting need.
-        processes: the head, then the workers in the order in which they were started.
-    """
+    """A head and workers that demand a token, and what a user who has it may do."""
 
     directory: Path
+    """Ray's files and the nodes' logs."""
     address: str
     dashboard: str
+    """Address that jobs are submitted to."""
     token: str
     processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+    """The head, then the workers in the order in which they were started."""
 
     @property
     def authentication(self) -> dict[str, str]:

@@ -76,9 +76,9 @@ def test_the_error_of_a_task_is_raylabs_own_or_else_that_of_ray():
         raise error
 
     task: Any = ray.remote(num_cpus=0)(fail)
-    with pytest.raises(DataError, match=r"^no such file$") as told:
+    with pytest.raises(DataError, match=r"^no such file$") as caught:
         result_of(task.remote(DataError("no such file")))
-    assert type(told.value) is DataError
+    assert type(caught.value) is DataError
     with pytest.raises(RayTaskError, match="ZeroDivisionError"):
         result_of(task.remote(ZeroDivisionError()))
 

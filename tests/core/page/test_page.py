@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,7 @@ from raylab.label.pages.annotation import annotation_page
 from raylab.together.comparison import compare, comparison_page, find_runs
 from raylab.together.config import PipelineConfig
 from raylab.together.pipeline import pipeline_page
-from tests.arc.measured import epoch, trained, training_metrics
+from tests.arc.measured import trained, training_metrics
 from tests.benchmark.figures.qualities import figure, quality
 from tests.core.page.pages import Page
 from tests.core.runs.records import run_record
@@ -50,19 +50,13 @@ HOSTILE = "<script>alert('x')</script>&\"$y$[/red]\x1b]0;t\x07\u202e\x00"
 MONITOR = "val_dense_grid_objective"
 
 
-def record() -> RunRecord:
-    return run_record(
-        name=HOSTILE,
-        config={"name": HOSTILE},
-        argv=(HOSTILE,),
-        git=Checkout(commit=HOSTILE, dirty=False),
-        host=HOSTILE,
-    )
+def record(**config: Any) -> RunRecord:
+    git = Checkout(commit=HOSTILE, dirty=False)
+    values = {"name": HOSTILE, **config}
+    return run_record(name=HOSTILE, config=values, argv=(HOSTILE,), git=git, host=HOSTILE)
 
 
 def pipeline(_: Path) -> content_of.Page:
-    solved = epoch(1, {"grid_accuracy": 0.5, "solve_rate": 0.25})
-    model = training_metrics(solved, groups={HOSTILE: GROUP})
     tree = quality(
         figures={"novelty": figure(None, reason=HOSTILE)},
         warnings=(HOSTILE,),
@@ -70,18 +64,16 @@ def pipeline(_: Path) -> content_of.Page:
         generations={HOSTILE: {HOSTILE: 0.5}},
         priors={HOSTILE: {HOSTILE: 0.5}},
     )
-    shown = example(HOSTILE, [[1]], {HOSTILE: [[1]]})
-    rules = {HOSTILE: {HOSTILE: 0.5}}
     return pipeline_page(
         HOSTILE,
         record(),
         PipelineConfig(),
-        {HOSTILE: model},
+        {HOSTILE: training_metrics(groups={HOSTILE: GROUP})},
         {},
         tree=HOSTILE,
         quality=tree,
-        examples=[shown],
-        rules=rules,
+        examples=[example(HOSTILE, [[1]], {HOSTILE: [[1]]})],
+        rules={HOSTILE: {HOSTILE: 0.5}},
     )
 
 
@@ -97,10 +89,8 @@ def sweep(_: Path) -> content_of.Page:
         Trial(trial=HOSTILE, drawn=None, trained=trained(0.5), failure=None),
         Trial(trial="b", drawn=None, trained=None, failure=HOSTILE),
     )
-    history = {HOSTILE: [{"epoch": 1, MONITOR: 0.5}]}
-    metrics = SweepMetrics(trials=trials)
-    searched = record().model_copy(update={"config": {"name": HOSTILE, "space": SPACE}})
-    return sweep_page(HOSTILE, searched, metrics, history, MONITOR, HOSTILE)
+    history, metrics = {HOSTILE: [{"epoch": 1, MONITOR: 0.5}]}, SweepMetrics(trials=trials)
+    return sweep_page(HOSTILE, record(space=SPACE), metrics, history, MONITOR, HOSTILE)
 
 
 def prize(storage: Path) -> content_of.Page:
@@ -152,8 +142,7 @@ def comparison(storage: Path) -> content_of.Page:
     names = every_kind(storage, content())
     for name in ("a", "b"):
         config = TrainConfig.model_validate({"storage": str(storage), "name": name})
-        metrics = {"grid_accuracy": 0.5, "solve_rate": 0.25}
-        run = left(config, training_metrics(epoch(1, metrics)))
+        run = left(config, training_metrics())
         changed = {**run.record.config, "init_from": f"{name}{HOSTILE}"}
         run.write_record(run.record.model_copy(update={"config": changed, "host": HOSTILE}))
     runs = find_runs([*names, "a", "b"], str(storage))
@@ -235,8 +224,8 @@ def test_nothing_keeps_people_out_and_all_fits_the_window(
     for width in (400, 800, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
-    assert found.violations_count == 0, found.generate_report()
+    result = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "best-practice"]})
+    assert result.violations_count == 0, result.generate_report()
     page.close()
 
 

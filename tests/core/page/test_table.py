@@ -113,12 +113,10 @@ def test_the_line_says_how_far_and_how_fast_without_what_is_zero() -> None:
     assert "12,345 tokens  up to 19 at once  3 answers known  2 attempts failed  cost 0.25" in line
 
 
-def test_users_find_models_and_metrics_by_their_lines():
-    first, _, difficulty, *_, novelty = log_lines(quality())
-    assert first == "Model 'champion' mean accuracy over 2 generations: 0.8585"
-    assert difficulty == "Benchmark difficulty: 0.1415"
+def test_users_find_models_and_metrics_by_their_lines() -> None:
+    *_, novelty = log_lines(quality())
     assert novelty == "Benchmark novelty: not computed, no prior benchmark was given"
-    flat = log_lines(quality(models={"m": 0.75}, generations={}, figures={}))
-    assert list(flat) == ["Model 'm' mean accuracy: 0.7500"]
-    counted = log_lines(quality(models={"m": 0.75}, file_counts={"m": 4}, generations={}))
-    assert next(counted) == "Model 'm' mean accuracy over 4 JSON files: 0.7500"
+    flat = quality(models={"m": 0.75}, generations={}, figures={})
+    assert list(log_lines(flat)) == ["Model 'm' mean accuracy: 0.7500"]
+    counted = flat.model_copy(update={"file_counts": {"m": 4}})
+    assert list(log_lines(counted)) == ["Model 'm' mean accuracy over 4 JSON files: 0.7500"]

@@ -1,6 +1,10 @@
+"""Logs of Inspect: ours, those that Inspect wrote, and what is no usable log."""
+
 import io
 import json
+import random
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +12,9 @@ import msgspec
 import pytest
 
 from raylab.core.bounded import ZSTANDARD
+from raylab.core.errors import DataError
 from raylab.core.runs.eval_logs import PREFIX, EvalLog, Header, read_score, score_of
+from tests.fuzzing import altered_values, try_all, try_altered
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip
 
@@ -173,3 +179,37 @@ def test_metric_and_scorer_can_be_chosen(metric: str, scorer: str | None, outcom
     ]
     header = msgspec.convert(log(results={"scores": scores}), Header)
     assert score_of(header, metric, scorer) == outcome
+
+
+def check(content: bytes, name: str) -> None:
+    outcome = read_score(io.BytesIO(content), name)
+    if isinstance(outcome, str):
+        assert 0 < len(outcome) < 300 and outcome.isprintable()
+    else:
+        assert 0.0 <= outcome <= 1.0
+
+
+LOGS = [json.dumps(log(samples=samples)).encode() for samples in ([], [{"text": "x" * 99}] * 900)]
+
+
+def test_altered_json_logs_have_a_score_or_a_reason() -> None:
+    def make(draw: random.Random) -> bytes:
+        return json.dumps(altered_values(log(), draw)).encode()
+
+    try_altered(LOGS, lambda content: check(content, "x.json"), DataError)
+    try_all(make, lambda content: check(content, "x.json"), DataError)
+
+
+def test_altered_eval_logs_have_a_score_or_a_reason() -> None:
+    def packed(text: bytes, method: int, size: int) -> bytes:
+        # With their own checksum: what is altered reaches the decoder.
+        data, crc = PACK[method](text), zlib.crc32(text)
+        return member_zip(method, data, b"header.json", size, crc).getvalue()
+
+    def make(draw: random.Random) -> bytes:
+        text = json.dumps(altered_values(log(), draw)).encode()
+        return packed(text, draw.choice(list(PACK)), draw.choice((len(text), 0, 1, 1 << 31)))
+
+    whole = [packed(LOGS[0], method, len(LOGS[0])) for method in PACK]
+    try_altered(whole, lambda content: check(content, "x.eval"), DataError)
+    try_all(make, lambda content: check(content, "x.eval"), DataError)

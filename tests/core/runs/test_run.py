@@ -1,25 +1,35 @@
-"""Run directories on a local path or URI and object storage, which has no rename."""
+"""Run directories on local paths, URIs and object storage, and processes that want the same."""
 
+import json
+import multiprocessing
 import os
+import random
 import shutil
 import sys
 import time
 import uuid
 from datetime import datetime, timedelta
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 
 from raylab.arc.config.jobs import TrainConfig
 from raylab.core.config.compose import load_config
-from raylab.core.errors import RunError
+from raylab.core.errors import OwnerError, RunError
+from raylab.core.files import Place
 from raylab.core.runs.records import Record
 from raylab.core.runs.run import LISTED_RUNS, Run, list_runs
-from raylab.core.runs.run_record import RECORD, config_hash
+from raylab.core.runs.run_record import RECORD, RunRecord, config_hash
 from raylab.label.config.jobs import AnnotateConfig
 from raylab.llm.config import Endpoint, Limits
 from raylab.together.config import PipelineConfig
+from tests.benchmark.figures.qualities import quality
+from tests.core.runs.records import run_record
+from tests.fuzzing import altered_values, try_all, try_altered
 from tests.object_storage import ObjectStorage
 
 
@@ -208,3 +218,110 @@ def test_a_missing_run_is_told_with_those_that_are_there(tmp_path: Path) -> None
     listed = list_runs(str(tmp_path))
     assert "has the runs r0, r1, " in listed and ", r7, ...; give storage=" in listed
     assert list_runs(str(tmp_path / "nowhere")).startswith(f"{tmp_path}/nowhere has no runs")
+
+
+SPAWN = multiprocessing.get_context("spawn")
+SECONDS = 120.0
+
+
+def race(storage: str, races: int, start: Barrier, results: "Queue[list[str]]") -> None:
+    """Starts runs as soon as the other process does; puts the id of each, or its error."""
+    ends: list[str] = []
+    for number in range(races):
+        config = TrainConfig(storage=storage, name=f"run{number}")
+        start.wait(SECONDS)
+        try:
+            ends.append(Run.open(config).id or "")
+        except RunError as error:
+            ends.append(str(error))
+    results.put(ends)
+
+
+def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
+    start, results = SPAWN.Barrier(2), SPAWN.Queue()
+    processes = [
+        SPAWN.Process(target=race, args=(str(tmp_path), 8, start, results)) for _ in range(2)
+    ]
+    for process in processes:
+        process.start()
+    ends = [results.get(timeout=SECONDS) for _ in processes]
+    for process in processes:
+        process.join(SECONDS)
+    for number, both in enumerate(zip(*ends, strict=True)):
+        run = Run.at(tmp_path / f"run{number}")
+        refused = [end for end in both if "exists, started" in end and "resume=true" in end]
+        assert len(refused) == 1 and run.id in both, both
+        assert run.names() == [RECORD]
+
+
+def hold(storage: str, results: "Queue[str | None]") -> None:
+    """Opens a run for this process alone, and stays in it."""
+    with Run.open_alone(train(storage, "name=night")) as run:
+        results.put(run.id)
+        time.sleep(SECONDS)
+
+
+def test_a_run_is_of_one_process_until_that_ends_or_is_killed(tmp_path: Path) -> None:
+    results: Queue[str | None] = SPAWN.Queue()
+    holder = SPAWN.Process(target=hold, args=(str(tmp_path), results))
+    holder.start()
+    run_id = results.get(timeout=SECONDS)
+    resume = train(tmp_path, "name=night", "resume=true")
+    with pytest.raises(OwnerError, match=r"run .*night is worked on by another process: wait"):
+        with Run.open_alone(resume):
+            raise AssertionError("two processes are in one run")
+    assert Run.at(tmp_path / "night").record.resumed == ()
+    holder.kill()
+    holder.join(SECONDS)
+    for _ in range(2):
+        with Run.open_alone(resume) as run:
+            assert run.id == run_id
+
+
+def test_without_links_a_file_is_created_once_and_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.link", Mock(side_effect=PermissionError(1, "not permitted")))
+    place = Place.at(tmp_path / "new" / "file")
+    assert [place.create(b"first"), place.create(b"second")] == [True, False]
+    assert place.read() == b"first" and place.parent.names() == ["file"]
+
+
+@pytest.mark.parametrize("record", [run_record(), quality(figures={})], ids=["run", "quality"])
+def test_altered_records_are_read_or_refused(tmp_path: Path, record: Record) -> None:
+    run = Run.at(str(tmp_path))
+    file = tmp_path / record.file
+
+    def read(content: bytes) -> None:
+        file.write_bytes(content)
+        altered = run.read_record(type(record))
+        # What is read can be written and read again.
+        if altered is not None:
+            run.write_record(altered)
+            assert run.read_record(type(record)) == altered
+
+    def make(draw: random.Random) -> bytes:
+        return json.dumps(altered_values(record.content(), draw)).encode()
+
+    try_altered([json.dumps(record.content()).encode()], read, RunError)
+    try_all(make, read, RunError)
+
+
+CONTENT = run_record().content()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (CONTENT | {"schema_version": 99}, "schema version 99, this raylab reads .*: use the"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"models": {"a": 1e999}}', "not valid JSON: Number out of range"),
+        # A text is no number.
+        (CONTENT | {"cpus": "4"}, "record.json cannot be used: cpus"),
+    ],
+)
+def test_a_record_of_another_shape_is_refused(tmp_path: Path, content: Any, reason: str) -> None:
+    raw = json.dumps(content) if isinstance(content, dict) else content
+    (tmp_path / RunRecord.file).write_text(raw)
+    with pytest.raises(RunError, match=reason):
+        Run.at(str(tmp_path)).read_record(RunRecord)
