@@ -15,8 +15,6 @@ from raylab.arc.models.layers import EdgePositions, Layer, Stack
 
 LENGTH_SPREAD = 48
 """Largest difference in cells between pairs that a CPU pads to one length."""
-
-
 D_CONTEXT = 64
 """Width of the context encoder."""
 LAYERS, HEADS, D_FF = 2, 4, 256
@@ -104,12 +102,9 @@ class Correspondence(nn.Module):
 
 
 def _by_length(inputs: Grids, outputs: Grids, read: Callable[[Grids, Grids], Tensor]) -> Tensor:
-    """Returns the results of `read` for P pairs.
-
-    A CPU reads pairs of similar lengths together, because padding costs time. A GPU reads all pairs
-    at once, because a kernel launch costs more than padding.
-    """
+    """Returns the results of `read` for P pairs; a CPU reads pairs of like lengths together."""
     lengths = inputs.sizes.prod(dim=1) + outputs.sizes.prod(dim=1)
+    # Padding costs a CPU time. On a GPU another kernel launch costs more.
     if lengths.device.type != "cpu" or len(lengths) < 2:
         return read(inputs, outputs)
     ordered, order = lengths.sort()
