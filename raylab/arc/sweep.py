@@ -71,7 +71,7 @@ class Trained(Part):
     epoch: int
     """The epoch with that value."""
     loss: float
-    """Validation loss at the same epoch, the lowest of which is first among equal scores."""
+    """Validation loss at the same epoch; of equal scores, the one with the lowest loss is first."""
     grids: int
     """Validation grids that the score is measured on."""
     solve_rate: float

@@ -67,11 +67,11 @@ class Here:
             log_line(text, training=self._run.name, **fields)
 
     def epoch(self, figures: Figures, best: float) -> None:
-        """Tells all; who fails is told again with the next epoch, or by `finish`."""
+        """Tells all; a listener that fails is told again with the next epoch, or by `finish`."""
         self._listeners.tell(figures, best)
 
     def finish(self) -> None:
-        """Tells those of the last epoch who failed; raises an error of theirs."""
+        """Tells listeners that failed the last epoch again; raises an error of theirs."""
         self._listeners.finish()
 
     def _print(self, figures: Figures, best: float) -> None:
