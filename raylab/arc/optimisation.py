@@ -114,6 +114,7 @@ class MuonAndAdamW(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores a state; `load_state_dict` calls this."""
         super().__setstate__(state)
+        # The state and its groups are new objects; the two optimisers still hold the old ones.
         self._share()
 
     def step(self, closure: Any = None) -> Any:

@@ -35,6 +35,7 @@ class Draws:
         self._trials: dict[str, optuna.Trial] = {}
         self._drawn: set[str] = set()
         if config.search is not Search.GRID:
+            # Chance could leave an architecture out of a short sweep.
             for architecture in self._space.model:
                 self._study.enqueue_trial({ARCHITECTURE: architecture})
 

@@ -145,6 +145,7 @@ def rank_trials(
     trials: list[Trial] = []
     trained: dict[str, TrainingMetrics] = {}
     for own in trial_runs(run):
+        # Tune knows nothing of a run that a killed sweep left behind.
         if own.name.partition("-")[0] not in wanted:
             continue
         record, failure = own.read_record(RunRecord), own.read_record(TrialFailure)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from raylab.arc.checkpoints import ModelOrigin, digest, read_checkpoint, restore_model
+from raylab.arc.config.models import DecoderOnlyConfig
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.models import build_model
 from raylab.arc.training.loop import CheckpointFiles
 from raylab.core.errors import CheckpointError
-from tests.arc.conftest import SMALL_MODELS
 from tests.fuzzing import try_altered
 from tests.memory import MIB, memory
 
@@ -24,7 +24,7 @@ from tests.memory import MIB, memory
 def content(**model: Any) -> dict[str, Any]:
     """A checkpoint that makes a model, with other values in its configuration."""
     torch.manual_seed(0)
-    config = SMALL_MODELS["decoder_only"]
+    config = DecoderOnlyConfig(d_model=4, d_ff=3, heads=2, layers=1)
     seen = Seen(TaskSet(frozenset({"a"}), frozenset({-(2**63), 2**63 - 1})))
     origin = ModelOrigin(schema_version=1, model=config, seen=seen, run_id="r")
     raylab = origin.model_dump(mode="json")
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_a_run_is_read_whole_or_refused_in_one_sentence(tmp_path
         {"state_dict": {1: torch.zeros(1)}},
         {"raylab": content(architecture="perceptron")["raylab"]},
         {"raylab": content(architecture="champion")["raylab"]},
-        {"raylab": content(d_ff=10**9)["raylab"]},
+        {"raylab": content(d_model=1 << 14, d_ff=1 << 14)["raylab"]},
         {"raylab": content()["raylab"] | {"seen": {"trained_on": {"ids": [], "pairs": [1.5]}}}},
     ],
     ids="no weights,numbers as keys,no architecture,another one,too large,no pairs".split(","),

@@ -185,6 +185,7 @@ class KeyValueCache:
         if not self.keys.numel():
             self.keys, self.values = key, value
             return key, value
+        # Growing by one token would copy the cache for every token.
         if count > self.keys.shape[2]:
             room = (0, 0, 0, CACHE_GROWTH)
             self.keys, self.values = F.pad(self.keys, room), F.pad(self.values, room)

@@ -170,6 +170,7 @@ def train_epochs(
     trainer.fit(
         module,
         datamodule=experiment,
+        # A later checkpoint may be of an epoch that was never recorded, and is trained again.
         ckpt_path=recorded and str(run / checkpoint_path(recorded.last.epoch)),
         weights_only=True,
     )
