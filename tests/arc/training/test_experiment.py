@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import LambdaCallback
 
 from raylab.arc import device
 from raylab.arc.checkpoints import load_weights, read_checkpoint
@@ -104,7 +105,7 @@ def test_six_real_pairs_are_learnt_by_heart(model: ModelConfig) -> None:
     ids = ("239be575", "25ff71a9", "d631b094")
     tasks = load_tasks(DataConfig(tasks=ids, pairs_per_task=2))
     assert sum(len(task.pairs) for task in tasks) == 6
-    stop = pl.callbacks.LambdaCallback(on_validation_end=stop_when_learnt)
+    stop = LambdaCallback(on_validation_end=stop_when_learnt)
     trainer, _ = fit(config, tasks, stop, check_val_every_n_epoch=20)
     figures = ("val_grid_accuracy", "val_solve_rate", "val_shape_accuracy")
     assert [values_of(trainer)[name] for name in figures] == [1.0, 1.0, 1.0]
