@@ -8,7 +8,6 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from raylab.arc.checkpoints import Checkpoint, ModelOrigin, checkpoint_path, load_weights, misfit
 from raylab.arc.config.jobs import TrainConfig
@@ -102,14 +101,10 @@ class ArcModule(pl.LightningModule):
         return {"optimizer": optimiser, "lr_scheduler": schedule}
 
     def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
         # Lightning's own clipping refuses a fused optimiser under any mixed precision. Only float16
         # scales gradients, and they are unscaled by now.
-        assert gradient_clip_val is not None
         nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def on_train_epoch_start(self) -> None:

@@ -9,19 +9,12 @@ from raylab.arc.records import BestEpoch, Epoch, GroupMetrics, HeldOut, Training
 from raylab.arc.sweep import Trained
 
 
-def epoch(number: int, metrics: Mapping[str, float], train_loss: float = 0.5) -> Epoch:
+def epoch(number: int, metrics: Mapping[str, float], **more: float) -> Epoch:
     """An epoch with some metrics of the validation."""
-    return Epoch(
-        epoch=number,
-        step=10 * number,
-        planned_steps=10 * number,
-        train_loss=train_loss,
-        learning_rate=0.001,
-        samples_per_second=12.34,
-        train_seconds=3.0,
-        validation_seconds=1.0,
-        validation=metrics,
-    )
+    fields = {"step": 10 * number, "planned_steps": 10 * number, "learning_rate": 0.001}
+    fields |= {"samples_per_second": 12.34, "train_seconds": 3.0, "validation_seconds": 1.0}
+    measured = {"epoch": number, "train_loss": 0.5, "validation": metrics}
+    return Epoch.model_validate(fields | measured | more)
 
 
 def training_metrics(

@@ -36,6 +36,7 @@ from tests.arc.conftest import TINY, small_training
 
 EPOCHS = 4
 COSINES = {"restart_epochs": 2, "lr": 0.01}
+Ended = tuple[Run, TrainingMetrics]
 
 
 class Killed(BaseException):
@@ -47,15 +48,13 @@ def sides() -> Sides:
     return load_sides(small_training(Path()).data)
 
 
-def trained(
-    settings: TrainConfig, sides: Sides, on_epoch: EpochListener | None = None
-) -> tuple[Run, TrainingMetrics]:
+def trained(settings: TrainConfig, sides: Sides, on_epoch: EpochListener | None = None) -> Ended:
     run = Run.open(settings)
     return run, fit(settings, run, sides, on_epoch=on_epoch)
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory, sides: Sides) -> tuple[Run, TrainingMetrics]:
+def unbroken(tmp_path_factory: pytest.TempPathFactory, sides: Sides) -> Ended:
     return trained(small_training(tmp_path_factory.mktemp("unbroken"), **COSINES), sides)
 
 
@@ -87,7 +86,7 @@ def killed(settings: TrainConfig, sides: Sides, after: int = 1) -> Run:
 
 
 def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
-    unbroken: tuple[Run, TrainingMetrics], sides: Sides
+    unbroken: Ended, sides: Sides
 ) -> None:
     run, metrics = unbroken
     assert metrics.ended and run.read_record(TrainingMetrics) == metrics
@@ -245,10 +244,7 @@ def refuse_records(patch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 def test_a_run_killed_before_its_record_repeats_the_epoch(
-    tmp_path: Path,
-    sides: Sides,
-    unbroken: tuple[Run, TrainingMetrics],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, sides: Sides, unbroken: Ended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched, pytest.raises(Killed):
         refuse_records(patched, Killed())
@@ -312,7 +308,7 @@ def test_a_record_that_cannot_be_written_keeps_the_checkpoint_that_it_names(
 
 
 def test_an_epoch_is_not_stored_over_those_of_others_who_have_gone_further(
-    tmp_path: Path, sides: Sides, unbroken: tuple[Run, TrainingMetrics]
+    tmp_path: Path, sides: Sides, unbroken: Ended
 ) -> None:
     settings, ahead = small_training(tmp_path), unbroken[1]
 
@@ -328,7 +324,7 @@ def test_an_epoch_is_not_stored_over_those_of_others_who_have_gone_further(
 
 
 def test_a_training_takes_the_sizes_of_the_model_that_it_starts_from(
-    tmp_path: Path, unbroken: tuple[Run, TrainingMetrics]
+    tmp_path: Path, unbroken: Ended
 ) -> None:
     run, metrics = unbroken
     storage = {"storage": str(Path(run.path).parent), "data": run.record.config["data"]}
