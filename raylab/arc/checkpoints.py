@@ -24,7 +24,7 @@ CHECKPOINTS = "checkpoints"
 """Directory of a run that holds one directory per checkpoint."""
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
-CHECKPOINT_BYTES = 1 << 32
+MAX_BYTES = 1 << 32
 MAX_REASON = 300
 DIGEST = "digest"
 """Entry of a checkpoint with the `digest` of all others."""
@@ -54,7 +54,7 @@ class Checkpoint:
 
 
 class ModelOrigin(BaseModel):
-    """The entry that raylab adds to a checkpoint: the model, and its origin."""
+    """The entry that raylab adds to a checkpoint: the model, and the training that made it."""
 
     schema_version: Literal[1]
     """Version of what raylab adds to a checkpoint and reads of it."""
@@ -109,6 +109,8 @@ def load_training(file: Place) -> dict[str, Any]:
     content = load_content(file)
     _validate(CONTENT, str(file), content)
     written = content.pop(DIGEST, None)
+    # The zip's own checksums say nothing about a file that was written again: an empty optimiser
+    # would go on silently, with other figures.
     try:
         is_whole = written == digest(content)
     # Not all tensors have values that can be hashed.
@@ -149,7 +151,7 @@ def load_tensors(file: Place, most: int) -> dict[str, Tensor]:
     return _validate(TENSORS, str(file), load_content(file, most))
 
 
-def load_content(file: Place, most: int = CHECKPOINT_BYTES) -> Any:
+def load_content(file: Place, most: int = MAX_BYTES) -> Any:
     """Returns the tensors and plain values of a file, after checking its checksums."""
     try:
         stream = io.BytesIO(file.read(most))
@@ -203,7 +205,8 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
             f"{checkpoint.uri} is of another model: {', '.join(differences)}; set model= and "
             "its keys as in the checkpoint"
         )
-    _copy_weights(model, checkpoint)
+    _require_fit(model, checkpoint)
+    model.load_state_dict(checkpoint.weights)
 
 
 def restore_model(checkpoint: Checkpoint) -> GridModel:
@@ -217,28 +220,26 @@ def restore_model(checkpoint: Checkpoint) -> GridModel:
         )
     # Without memory first, so that a model larger than its weights is never built.
     with torch.device("meta"):
-        _copy_weights(build_model(model), checkpoint, assign=True)
+        _require_fit(build_model(model), checkpoint)
     network = build_model(model)
-    _copy_weights(network, checkpoint)
+    network.load_state_dict(checkpoint.weights)
     return network
 
 
-def _copy_weights(model: GridModel, checkpoint: Checkpoint, *, assign: bool = False) -> None:
+def _require_fit(model: GridModel, checkpoint: Checkpoint) -> None:
     if reason := misfit(model.state_dict(), checkpoint.weights):
         raise CheckpointError(
             f"{checkpoint.uri} does not hold the weights of the model it names: {reason}"
         )
-    model.load_state_dict(checkpoint.weights, assign=assign)
 
 
 def misfit(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> str | None:
     """Returns the first difference in names, shapes and types of weights; None without any."""
-    forms = [
-        {name: f"{[*weight.shape]} {weight.dtype}" for name, weight in weights.items()}
-        for weights in (theirs, ours)
-    ]
-    for name in forms[1] | forms[0]:
-        saved, built = (form.get(name, "missing") for form in forms)
+    for name in {**ours, **theirs}:
+        saved, built = (
+            f"{[*weights[name].shape]} {weights[name].dtype}" if name in weights else "missing"
+            for weights in (theirs, ours)
+        )
         if saved != built:
             return f"{name} is {saved} there, {built} in the model"
     return None

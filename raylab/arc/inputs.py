@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a training.
-
-    Attributes:
-        config: Its configuration, with the sizes and the file of its start checkpoint.
-        sides: Its pairs, by side of the split.
-        start: The weights that it starts from; None for new ones.
-    """
+    """The inputs of a training."""
 
     config: TrainConfig
+    """Its configuration, with the sizes and the file of its start checkpoint."""
     sides: Sides
+    """Its pairs, by side of the split."""
     start: "Checkpoint | None"
+    """The weights that it starts from; None for new ones."""
 
 
 def read_inputs(config: TrainConfig) -> Inputs:
@@ -43,6 +40,7 @@ def read_inputs(config: TrainConfig) -> Inputs:
     """
     start = None
     if config.init_from is not None:
+        # A training from new weights needs no torch before it starts.
         from raylab.arc.checkpoints import load_weights, read_checkpoint
         from raylab.arc.models import build_model
         from raylab.arc.trained_models import find_models

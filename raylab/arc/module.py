@@ -8,7 +8,6 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from raylab.arc.checkpoints import Checkpoint, ModelOrigin, checkpoint_path, load_weights, misfit
 from raylab.arc.config.jobs import TrainConfig
@@ -102,21 +101,14 @@ class ArcModule(pl.LightningModule):
         return {"optimizer": optimiser, "lr_scheduler": schedule}
 
     def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        """Clips the norm of the gradient.
-
-        Lightning's own clipping refuses a fused optimiser under any mixed precision. Only float16
-        scales gradients, and they are unscaled by now.
-        """
-        assert gradient_clip_val is not None
+        # Lightning's own clipping refuses a fused optimiser under any mixed precision. Only float16
+        # scales gradients, and they are unscaled by now.
         nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def on_train_epoch_start(self) -> None:
-        """Seeds dropout by (seed, epoch, worker), so that a resumed run repeats an unbroken one."""
+        # Dropout begins each epoch anew, so that a resumed run repeats an unbroken one.
         seed = (self.training_config.seed, self.current_epoch, self.global_rank)
         torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
@@ -125,13 +117,14 @@ class ArcModule(pl.LightningModule):
         loss = step_loss(self.model, step, self.training_config.shape_loss_weight)
         tasks = torch.cat([batch.tasks for batch in step.batches])
         self._unchecked.append((loss.detach(), self.global_step, self.learning_rate, tasks))
+        # A check at every step would stall a GPU.
         if len(self._unchecked) == LOSS_CHECK_STEPS:
             self._check_losses()
         self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=1, sync_dist=True)
         return loss
 
     def on_validation_start(self) -> None:
-        """Refuses to validate and save weights that a non-finite loss has spoilt."""
+        # Weights that a non-finite loss has spoilt are neither validated nor saved.
         self._check_losses()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -164,12 +157,10 @@ class ArcModule(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuses the checkpoint of another training or epoch, before anything is restored."""
-        saved, own, path = checkpoint["raylab"], self.origin, str(self.trainer.ckpt_path)
-        saved = ModelOrigin.model_validate(saved)
-        if (saved.run_id, saved.seen.trained_on) != (
-            own.run_id,
-            own.seen.trained_on,
-        ) or not path.endswith(checkpoint_path(checkpoint["epoch"] + 1)):
+        saved, own = ModelOrigin.model_validate(checkpoint["raylab"]), self.origin
+        path, file = str(self.trainer.ckpt_path), checkpoint_path(checkpoint["epoch"] + 1)
+        same = (saved.run_id, saved.seen.trained_on) == (own.run_id, own.seen.trained_on)
+        if not same or not path.endswith(file):
             raise CheckpointError(
                 f"{path} is of another run, of other tasks, or of another epoch: put back the "
                 "checkpoint of this run and the data that it began with, or start another run with "
@@ -182,7 +173,7 @@ class ArcModule(pl.LightningModule):
             )
 
     def _check_losses(self) -> None:
-        """Checks the losses since the last check, because a check at every step stalls a GPU."""
+        """Refuses a non-finite loss since the last check."""
         steps, self._unchecked = self._unchecked, []
         losses = torch.stack([loss for loss, *_ in steps]).tolist() if steps else []
         messages: list[str | None] = [None]

@@ -9,7 +9,7 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping, WeightAveraging
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Muon, Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR
 
 from raylab.arc.config.sections import TrainingConfig
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE
@@ -19,8 +19,6 @@ from raylab.core.errors import ConfigError
 
 HEADS = (1, COLOURS, MAX_SIDE, 2 * MAX_SIDE)
 """Widths of linear layers that write logits: of a weight, a colour, a side or both sides."""
-
-
 BETAS = (0.95, 0.999)
 """Decay rates of Adam's moment estimates; the first is also the momentum of Muon."""
 LR_MIN = 1.68e-6
@@ -70,11 +68,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 class MuonInFloat(Muon):
-    """Muon that computes in float32 on a CPU.
-
-    torch orthogonalises updates in bfloat16, which takes a CPU without instructions for it twelve
-    times as long.
-    """
+    """Muon that computes in float32 on a CPU."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -82,6 +76,8 @@ class MuonInFloat(Muon):
         weights = [weight for weight in group["params"] if weight.grad is not None]
         if any(weight.is_cuda for weight in weights):
             return super().step(closure)
+        # torch orthogonalises updates in bfloat16, which takes a CPU without instructions for it
+        # twelve times as long.
         for weight in weights:
             momentum = self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
             momentum.lerp_(weight.grad, 1 - group["momentum"])
@@ -105,10 +101,9 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 
 
 class MuonAndAdamW(Optimizer):
-    """Two optimisers, each of its own group of weights, as one optimiser with one state.
+    """Two optimisers, each of its own group of weights, as one optimiser with one state."""
 
-    Lightning's automatic optimisation, checkpoints and gradient scaling support one optimiser.
-    """
+    # Lightning's automatic optimisation, checkpoints and gradient scaling support one optimiser.
 
     def __init__(self, muon: MuonInFloat, adamw: AdamW) -> None:
         """Joins the two, which must not be used alone afterwards."""
@@ -119,6 +114,7 @@ class MuonAndAdamW(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores a state; `load_state_dict` calls this."""
         super().__setstate__(state)
+        # The state and its groups are new objects; the two optimisers still hold the old ones.
         self._share()
 
     def step(self, closure: Any = None) -> Any:
@@ -139,18 +135,16 @@ def build_schedule(
     optimiser: Optimizer, training: TrainingConfig, course: Callable[[], Course]
 ) -> dict[str, Any]:
     """Returns the schedule in Lightning's form; `course` returns the current course."""
-    schedule: LRScheduler
     if training.schedule == "cosine_restarts":
-        schedule = CosineAnnealingWarmRestarts(
+        cosines = CosineAnnealingWarmRestarts(
             optimiser, T_0=training.restart_epochs, eta_min=min(LR_MIN, training.lr)
         )
-        return {"scheduler": schedule, "interval": "epoch"}
+        return {"scheduler": cosines, "interval": "epoch"}
 
     def factor(step: int) -> float:
         return wsd_factor(course().place_at(step), course().steps, training)
 
-    schedule = LambdaLR(optimiser, factor)
-    return {"scheduler": schedule, "interval": "step"}
+    return {"scheduler": LambdaLR(optimiser, factor), "interval": "step"}
 
 
 def wsd_factor(step: float, steps: int, training: TrainingConfig) -> float:
@@ -172,7 +166,7 @@ class AveragedWeights(WeightAveraging):
 
     A checkpoint also holds the trained weights, with which a resumed run continues. The decay of
     the n-th average is min(`decay`, (1 + n) / (10 + n)), as in TensorFlow's
-    `ExponentialMovingAverage`, so that the random start does not dominate a short run.
+    `ExponentialMovingAverage`.
     """
 
     def __init__(self, decay: float) -> None:
@@ -180,6 +174,7 @@ class AveragedWeights(WeightAveraging):
 
         @torch.no_grad()
         def average(averages: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
+            # Otherwise the random start would dominate a short run.
             new = (1 - ((1 + count) / (10 + count)).clamp(max=decay)).to(averages[0].dtype)
             for mean, weight in zip(averages, weights, strict=True):
                 mean.lerp_(weight, new)
@@ -187,7 +182,7 @@ class AveragedWeights(WeightAveraging):
         super().__init__(use_buffers=False, multi_avg_fn=average)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Copies the weights on the training device, to which Lightning moves the module later."""
+        # Lightning moves the module to its device only later, and the copy would stay behind.
         pl_module.to(trainer.strategy.root_device)
         super().setup(trainer, pl_module, stage)
 
@@ -195,9 +190,8 @@ class AveragedWeights(WeightAveraging):
 class PatienceAtRestarts(EarlyStopping):
     """Early stopping after epochs without improvement, only where a cosine ends.
 
-    The learning rate falls within a cosine, so that validations are worst after a restart and best
-    at the end. Every epoch counts and may be the best, but a training that has used up its patience
-    continues to the end of its cosine, and an improvement on the way resets the count.
+    Every epoch counts and may be the best, but a training that has used up its patience continues
+    to the end of its cosine, and an improvement on the way resets the count.
     """
 
     def __init__(self, monitor: str, patience: int, cycle: int) -> None:
@@ -220,6 +214,7 @@ class PatienceAtRestarts(EarlyStopping):
         """Counts the validation, and stops only at the end of a cycle."""
         stopped = trainer.should_stop
         super().on_validation_end(trainer, pl_module)
+        # The rate falls within a cosine: validations are worst after a restart, best at the end.
         if (trainer.current_epoch + 1) % self.cycle:
             trainer.should_stop = stopped
 

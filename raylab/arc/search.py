@@ -35,6 +35,7 @@ class Draws:
         self._trials: dict[str, optuna.Trial] = {}
         self._drawn: set[str] = set()
         if config.search is not Search.GRID:
+            # Chance could leave an architecture out of a short sweep.
             for architecture in self._space.model:
                 self._study.enqueue_trial({ARCHITECTURE: architecture})
 
@@ -51,6 +52,7 @@ class Draws:
                 else:
                     log = domain.log_uniform is not None
                     drawn[key] = trial.suggest_float(key, *domain.bounds, log=log)
+            # As text, because 1 and true are equal in Python.
             if (key := json.dumps(drawn)) not in self._drawn:
                 self._drawn.add(key)
                 self._trials[name] = trial
@@ -105,16 +107,15 @@ REDUCTION_FACTOR = 3
 def rungs(config: TuneConfig) -> tuple[int, ...]:
     """Returns the epochs, before the last one, after which trials that fell behind are stopped.
 
-    The first rung is `grace_epochs`. With `training.judge_at_restarts` it is rounded up to a
-    multiple of every `restart_epochs` in the space, where the cosines of all trials end. Each
-    further rung is `REDUCTION_FACTOR` times the one before (Li et al. 2020, arXiv 1810.05934), so
-    that cosines end there too. With `max_minutes` there is no rung, because trials are in different
-    phases of their schedules at equal epochs.
+    The first rung is `grace_epochs`, and each further one `REDUCTION_FACTOR` times the one before
+    (Li et al. 2020, arXiv 1810.05934).
     """
     epochs = config.training.epochs
+    # In a given time, trials are in different phases of their schedules at equal epochs.
     if epochs is None or config.training.max_minutes is not None:
         return ()
     first = config.grace_epochs
+    # At a multiple of every `restart_epochs` in the space, the cosines of all trials end.
     if config.training.judge_at_restarts and "cosine_restarts" in _values(config, "schedule"):
         cycle = math.lcm(*map(int, _values(config, "restart_epochs")))
         first = -(-first // cycle) * cycle

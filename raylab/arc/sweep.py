@@ -71,7 +71,7 @@ class Trained(Part):
     epoch: int
     """The epoch with that value."""
     loss: float
-    """Validation loss at the same epoch, the lowest of which is first among equal scores."""
+    """Validation loss at the same epoch; of equal scores, the one with the lowest loss is first."""
     grids: int
     """Validation grids that the score is measured on."""
     solve_rate: float
@@ -145,6 +145,7 @@ def rank_trials(
     trials: list[Trial] = []
     trained: dict[str, TrainingMetrics] = {}
     for own in trial_runs(run):
+        # Tune knows nothing of a run that a killed sweep left behind.
         if own.name.partition("-")[0] not in wanted:
             continue
         record, failure = own.read_record(RunRecord), own.read_record(TrialFailure)

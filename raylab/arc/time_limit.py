@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 
 TOLERANCE = 0.05
-"""Share of the time limit by which a plan may miss it."""
+"""A plan may miss the time limit by this share of it."""
 LOOKS = 8
 """The speed is measured again after this fraction, 1 / `LOOKS`, of the steps left."""
 

@@ -39,6 +39,7 @@ def find_models(names: Sequence[str], storage: str) -> dict[str, str]:
             named = {file_name(place.stem): str(place)}
         for name, uri in named.items():
             for other in models:
+                # Some file systems take names that differ in case alone for one.
                 if other.casefold() == name.casefold():
                     raise RunError(
                         f"{models[other]} and {uri} would both be called {name} in the score "

@@ -1,7 +1,7 @@
 """Fixtures of the ARC tests."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.models import (
     ChampionConfig,
     DecoderOnlyConfig,
@@ -17,11 +18,13 @@ from raylab.arc.config.models import (
     ModelConfig,
     RecursiveConfig,
 )
+from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table
 from raylab.arc.data.content import fingerprint_tasks
-from raylab.arc.data.tasks import MAX_SIDE, Grid, Indices, Pair, PairStore, Task
+from raylab.arc.data.tasks import MAX_SIDE, Grid, Indices, Pair, PairStore, Task, store_pairs
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel
+from raylab.core.config.base import ClusterConfig
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -81,13 +84,7 @@ def least_form(pair: Pair) -> bytes:
 
 
 SMALL_MODELS: dict[str, ModelConfig] = {
-    "champion": ChampionConfig(
-        d_model=20,
-        d_ff=23,
-        heads=5,
-        encoder_layers=2,
-        decoder_layers=2,
-    ),
+    "champion": ChampionConfig(d_model=20, d_ff=23, heads=5, encoder_layers=2, decoder_layers=2),
     "encoder_decoder": EncoderDecoderConfig(
         d_model=30, d_ff=37, heads=3, encoder_layers=2, decoder_layers=2
     ),
@@ -108,6 +105,29 @@ SMALL_MODELS: dict[str, ModelConfig] = {
     ),
 }
 """Every architecture, small, in sizes that differ wherever a mistake could exchange them."""
+
+
+TINY = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
+
+
+def small_training(
+    storage: Path, name: str = "run", fields: Mapping[str, Any] | None = None, **training: Any
+) -> TrainConfig:
+    """A training of `TINY` on five tasks of ARC-AGI-1, which begins or goes on."""
+    settings = {"epochs": 4, "batch_size": 4, "patience": None, "keep_checkpoints": 1} | training
+    given = {"model": TINY, "data": DataConfig(every=80), "storage": str(storage), "name": name}
+    given |= {"cluster": ClusterConfig(cpus_per_worker=1), "resume": True, "training": settings}
+    return TrainConfig.model_validate(given | dict(fields or {}))
+
+
+QUERIES = [0, 7, 13, 21, 24, 36]
+"""Pairs of six tasks of `store`, among them a question (24)."""
+
+
+@pytest.fixture(scope="session")
+def store() -> PairStore:
+    """Five pairs a task, sides 1 to 4, so that the queries differ in size."""
+    return store_pairs(make_tasks(8, longest_side=4))
 
 
 @pytest.fixture(params=SMALL_MODELS)

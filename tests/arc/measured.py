@@ -11,34 +11,26 @@ from raylab.arc.sweep import Trained
 
 def epoch(number: int, metrics: Mapping[str, float], **more: float) -> Epoch:
     """An epoch with some metrics of the validation."""
-    fields = {
-        "step": 10 * number,
-        "planned_steps": 10 * number,
-        "train_loss": 0.5,
-        "learning_rate": 0.001,
-        "samples_per_second": 12.34,
-        "train_seconds": 3.0,
-        "validation_seconds": 1.0,
-    }
-    return Epoch.model_validate({**fields, **more, "epoch": number, "validation": metrics})
+    fields = {"step": 10 * number, "planned_steps": 10 * number, "learning_rate": 0.001}
+    fields |= {"samples_per_second": 12.34, "train_seconds": 3.0, "validation_seconds": 1.0}
+    measured = {"epoch": number, "train_loss": 0.5, "validation": metrics}
+    return Epoch.model_validate(fields | measured | more)
 
 
 def training_metrics(
     *epochs: Epoch,
     groups: Mapping[str, GroupMetrics] | None = None,
-    checkpoint: str | None = None,
     rules: RuleMetrics | None = None,
     test: HeldOut | None = None,
-    best: int = 0,
 ) -> TrainingMetrics:
-    """A training of these epochs, of which that number, from 1, is the best, or the last."""
+    """A training of these epochs, the last of which is the best."""
     default = {"solve_rate": 0.25, "grid_accuracy": 0.5, "cell_accuracy": 0.75}
     history = epochs or (epoch(1, default),)
-    checkpoint = checkpoint or checkpoint_path(history[best - 1].epoch)
+    last = history[-1]
     return TrainingMetrics(
         parameters=1234567,
-        best=BestEpoch(**dict(history[best - 1]), groups=groups or {}, checkpoint=checkpoint),
-        last=history[-1],
+        best=BestEpoch(**dict(last), groups=groups or {}, checkpoint=checkpoint_path(last.epoch)),
+        last=last,
         history=history,
         rules=rules or {},
         test=test,
@@ -47,14 +39,7 @@ def training_metrics(
 
 def held_out(metrics: Mapping[str, float], **more: Any) -> HeldOut:
     """Figures on two test tasks."""
-    fields = {
-        "side": "test",
-        "chosen_on": False,
-        "tasks": 2,
-        "pairs": 6,
-        "groups": {},
-        "rules": {},
-    }
+    fields = {"side": "test", "chosen_on": False, "tasks": 2, "pairs": 6, "groups": {}, "rules": {}}
     return HeldOut.model_validate({**fields, **more, "metrics": metrics})
 
 

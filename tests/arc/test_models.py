@@ -12,21 +12,12 @@ from raylab.arc.loss import loss_sums
 from raylab.arc.models import build_model
 from raylab.arc.models.base import GridModel, Logits
 from raylab.arc.models.layers import AxialRotary, Dropout, Layer, Rotary
-from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
+from tests.arc.conftest import QUERIES, SMALL_MODELS, batch_of, make_tasks, small_model
 
 TOLERANCE = 1e-5
 """For float32 sums taken in another order."""
 EFFECT = 1e-3
 """What a real influence moves at least: hundreds of times the tolerance."""
-
-QUERIES = [0, 7, 13, 21, 24, 36]
-"""Pairs of six tasks, among them a question (24)."""
-
-
-@pytest.fixture(scope="module")
-def store() -> PairStore:
-    """Five pairs a task, sides 1 to 4, so that the queries differ in size."""
-    return store_pairs(make_tasks(8, longest_side=4))
 
 
 @pytest.fixture

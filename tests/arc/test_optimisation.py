@@ -8,6 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pydantic import ValidationError
+from pytorch_lightning.callbacks import LambdaCallback
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon
 from torch.utils.data import DataLoader
@@ -15,14 +16,13 @@ from torch.utils.data import DataLoader
 from raylab.arc.config.jobs import TuneConfig
 from raylab.arc.config.sections import TrainingConfig
 from raylab.arc.optimisation import (
-    AveragedWeights,
     MuonAndAdamW,
-    build_callbacks,
     build_optimiser,
     hidden_matrices,
     orthogonalise,
     wsd_factor,
 )
+from raylab.arc.training.loop import build_trainer
 from raylab.core.errors import ConfigError
 from tests.arc.conftest import SMALL_MODELS, small_model
 
@@ -167,33 +167,19 @@ class Line(pl.LightningModule):
         self.log(self.monitor, next(self.values, 0.0), batch_size=1)
 
 
-def train(line: Line, epochs: int, *callbacks: pl.Callback) -> pl.Trainer:
+def train(line: Line, *callbacks: pl.Callback, **training: Any) -> pl.Trainer:
     """Trains in epochs of five steps, each with a validation."""
-    trainer = pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        callbacks=[*callbacks],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
+    settings = TrainingConfig.model_validate({"gradient_clip": 99.0, "patience": None} | training)
+    trainer = build_trainer(settings, callbacks=callbacks, accelerator="cpu")
     trainer.fit(line, DataLoader(range(5)), DataLoader(range(1)))
     return trainer
 
 
-class Saved(pl.Callback):
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        trainer.save_checkpoint(self.path, weights_only=False)
-
-
 def test_the_average_is_validated_and_saved_and_the_weights_are_trained_on(tmp_path: Path) -> None:
     line = Line()
-    train(line, 3, AveragedWeights(0.6), Saved(tmp_path / "c"))
+    path = tmp_path / "c"
+    save = LambdaCallback(on_train_epoch_end=lambda trainer, _: trainer.save_checkpoint(path))
+    train(line, save, epochs=3, ema=0.6)
     # The gap to 1 shrinks by 1 - 2 * 0.2 at each step.
     weights = [1 - 0.6**step for step in range(1, 16)]
     assert line.trained == pytest.approx(weights)
@@ -202,7 +188,7 @@ def test_the_average_is_validated_and_saved_and_the_weights_are_trained_on(tmp_p
         decay = min(0.6, (1 + count) / (10 + count))
         means.append(decay * means[-1] + (1 - decay) * weight)
     assert line.validated == pytest.approx([means[4], means[9], means[14]])
-    saved = torch.load(tmp_path / "c", weights_only=True)
+    saved = torch.load(path, weights_only=True)
     assert saved["state_dict"]["weight"].item() == pytest.approx(means[-1])
     assert saved["current_model_state"]["weight"].item() == pytest.approx(weights[-1])
 
@@ -210,35 +196,14 @@ def test_the_average_is_validated_and_saved_and_the_weights_are_trained_on(tmp_p
 # Early stopping
 
 
-def trained_epochs(values: Sequence[float], monitor: str, **changes: Any) -> int:
-    """Trains while validations report these values; returns the epochs."""
-    training = TrainingConfig(epochs=len(values), monitor=monitor, **changes)
-    return train(Line(monitor, values), len(values), *build_callbacks(training)).current_epoch
-
-
-@pytest.mark.parametrize(
-    ("patience", "accuracies", "epochs"),
-    [
-        # The best is the second, and two that are no better follow it.
-        (2, [0.1, 0.3, 0.2, 0.3, 0.9, 0.9], 4),
-        # An improvement starts the count anew.
-        (2, [0.2, 0.1, 0.3, 0.2, 0.4, 0.1], 6),
-        (None, [0.5, 0.4, 0.3, 0.2, 0.1, 0.0], 6),
-    ],
-)
-def test_training_stops_after_validations_without_improvement(
-    patience: int | None, accuracies: list[float], epochs: int
-) -> None:
-    given = {"patience": patience, "judge_at_restarts": False}
-    assert trained_epochs(accuracies, "val_grid_accuracy", **given) == epochs
-    # The same with losses, of which less is better.
-    losses = [1 - accuracy for accuracy in accuracies]
-    assert trained_epochs(losses, "val_loss", **given) == epochs
-
-
 @pytest.mark.parametrize(
     ("restart_epochs", "patience", "accuracies", "epochs"),
     [
+        # The best is the second, and two that are no better follow it.
+        (None, 2, [0.1, 0.3, 0.2, 0.3, 0.9, 0.9], 4),
+        # An improvement starts the count anew.
+        (None, 2, [0.2, 0.1, 0.3, 0.2, 0.4, 0.1], 6),
+        (None, None, [0.5, 0.4, 0.3, 0.2, 0.1, 0.0], 6),
         # Cosines end after epochs 3 and 6. After 3, one epoch was no better than the second; after
         # 6 four were no better.
         (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.3, 0.9, 0.9], 6),
@@ -248,8 +213,12 @@ def test_training_stops_after_validations_without_improvement(
         (8, 1, [0.3, 0.2, 0.2, 0.2, 0.2], 5),
     ],
 )
-def test_patience_is_judged_where_a_cosine_ends(
-    restart_epochs: int, patience: int, accuracies: list[float], epochs: int
+def test_training_stops_after_validations_without_improvement_where_a_cosine_ends(
+    restart_epochs: int | None, patience: int | None, accuracies: list[float], epochs: int
 ) -> None:
-    given = {"restart_epochs": restart_epochs, "patience": patience}
-    assert trained_epochs(accuracies, "val_grid_accuracy", **given) == epochs
+    settings = {"restart_epochs": restart_epochs or 6, "judge_at_restarts": bool(restart_epochs)}
+    # Of losses, less is better.
+    losses = [1 - accuracy for accuracy in accuracies]
+    for monitor, values in (("val_grid_accuracy", accuracies), ("val_loss", losses)):
+        given = settings | {"epochs": len(values), "monitor": monitor, "patience": patience}
+        assert train(Line(monitor, values), **given).current_epoch == epochs

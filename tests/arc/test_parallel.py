@@ -18,8 +18,8 @@ from raylab.arc.config.models import CustomConfig
 from raylab.arc.config.sections import DataConfig, ScoringConfig, TrainingConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.content import Seen, TaskSet
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD, PairStore, store_pairs
-from raylab.arc.inputs import check_classes, read_inputs
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD, PairStore
+from raylab.arc.inputs import read_inputs
 from raylab.arc.metrics import grid_counts, metric_values
 from raylab.arc.models import build_model
 from raylab.arc.models.base import ParallelModel, exact_matches
@@ -32,9 +32,8 @@ from raylab.arc.training.local import train
 from raylab.core.config.compose import load_config
 from raylab.core.errors import CheckpointError, ConfigError
 from raylab.core.runs.run import Run
-from tests.arc.conftest import SMALL_MODELS, batch_of, make_tasks, small_model
+from tests.arc.conftest import QUERIES, SMALL_MODELS, batch_of, small_model
 
-QUERIES = [0, 7, 13, 21]
 GUIDE = (Path(__file__).parents[2] / "jobs/guide/train.md").read_text()
 EXAMPLE = re.search(r"```python\n(.*?)```", GUIDE, re.S)
 
@@ -60,11 +59,6 @@ class Certain(ParallelModel):
         return [self.scale * torch.nn.functional.one_hot(colours, COLOURS).float()]
 
 
-@pytest.fixture(scope="module")
-def store() -> PairStore:
-    return store_pairs(make_tasks(6))
-
-
 @pytest.fixture
 def batch(store: PairStore) -> Batch:
     return batch_of(store, QUERIES, 2)
@@ -73,11 +67,11 @@ def batch(store: PairStore) -> Batch:
 def test_an_answer_and_its_likelihood(batch: Batch) -> None:
     answers = Certain().answers(batch)
     assert answers.grids.cells[0].tolist() == [0, 2, 4, 1, 3, 5]
-    assert answers.grids.sizes.tolist() == [[2, 3]] * 4
+    assert answers.grids.sizes.tolist() == [[2, 3]] * 6
     # Each side has one logit of 3 and 29 of 0, each of the 6 cells one of 3 and 9 of 0.
     e = torch.tensor(3.0).exp()
     expected = 2 * (e / (e + 29)).log() + 6 * (e / (e + 9)).log()
-    assert answers.log_likelihoods.tolist() == pytest.approx([expected.item()] * 4, rel=1e-5)
+    assert answers.log_likelihoods.tolist() == pytest.approx([expected.item()] * 6, rel=1e-5)
 
 
 def test_predictions_are_the_answers(store: PairStore, batch: Batch) -> None:
@@ -142,26 +136,20 @@ def mymodels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CustomConfig:
     return CustomConfig(target="mymodels:TwoLayers", options={"width": 8}, demonstrations=0)
 
 
-def best_of_the_documented_sweep(tmp_path: Path) -> Path:
-    """The `best.yaml` that the sweep of the documents leaves, were its first trial the best."""
-    sweep = re.search(r"```yaml\n(# mysweep.yaml\n.*?)```", GUIDE, re.S)
-    assert sweep is not None
-    (tmp_path / "mysweep.yaml").write_text(sweep[1])
-    config = load_config(TuneConfig, [], tmp_path / "mysweep.yaml")
-    drawn = Draws(config).draw("a")
-    assert drawn is not None
-    best = tmp_path / "best.yaml"
-    best.write_text(best_yaml(trial_config(config, drawn, storage=str(tmp_path), name="a")))
-    return best
-
-
 def test_a_model_of_ones_own_is_trained_by_the_best_of_a_sweep_and_scored(
     tmp_path: Path, mymodels: CustomConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = DataConfig(every=100)
-    storage = str(tmp_path / "runs")
+    documented = re.search(r"```yaml\n(# mysweep.yaml\n.*?)```", GUIDE, re.S)
+    assert documented is not None
+    (tmp_path / "mysweep.yaml").write_text(documented[1])
+    sweep = load_config(TuneConfig, [], tmp_path / "mysweep.yaml")
+    drawn = Draws(sweep).draw("a")
+    assert drawn is not None
+    # What the sweep leaves if its first trial is the best.
+    best, storage = tmp_path / "best.yaml", str(tmp_path / "runs")
+    best.write_text(best_yaml(trial_config(sweep, drawn, storage=storage, name="a")))
     changes = [f"storage={storage}", "name=mine", "data.every=100", "training.epochs=1"]
-    config = load_config(TrainConfig, changes, best_of_the_documented_sweep(tmp_path))
+    config = load_config(TrainConfig, changes, best)
     assert isinstance(config.model, CustomConfig) and config.model.options["width"] in (64, 96)
     inputs = read_inputs(config)
     train(inputs)
@@ -170,7 +158,7 @@ def test_a_model_of_ones_own_is_trained_by_the_best_of_a_sweep_and_scored(
     assert metrics.test is not None and 0 <= metrics.test.metrics["cell_accuracy"] <= 1
     scoring = ScoringConfig(model_classes=(mymodels.target,))
     evaluate = EvaluateConfig(
-        storage=storage, name="scores", models=("mine",), generations=(1,), data=data,
+        storage=storage, name="scores", models=("mine",), generations=(1,), data=config.data,
         scoring=scoring,
     )  # fmt: skip
     nothing = evaluate.model_copy(update={"scoring": ScoringConfig(), "resume": True})
@@ -197,6 +185,42 @@ def test_a_checkpoint_imports_nothing(tmp_path: Path, mymodels: CustomConfig) ->
         restore_model(replace(checkpoint, model=CustomConfig(target="os:system")))
 
 
+WRONG = """
+
+class Narrow(TwoLayers):
+    def __init__(self):
+        super().__init__()
+
+
+class Nine(TwoLayers):
+    def paint(self, batch, blank, encoded):
+        return [logits[..., :9] for logits in super().paint(batch, blank, encoded)]
+
+
+class NoList(TwoLayers):
+    def paint(self, batch, blank, encoded):
+        return super().paint(batch, blank, encoded)[0]
+
+
+class Sizes(TwoLayers):
+    def read(self, batch):
+        sizes, encoded = super().read(batch)
+        return sizes.flatten(1), encoded
+
+
+class Answer(TwoLayers):
+    def paint(self, batch, blank, encoded):
+        cells = batch.target.cells.clamp(max=9)
+        logits = super().paint(batch, blank, encoded)[0]
+        return [logits + torch.nn.functional.one_hot(cells, 10)]
+
+
+class Raises(TwoLayers):
+    def read(self, batch):
+        return super().read(batch.nothing)
+"""
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -204,78 +228,33 @@ def test_a_checkpoint_imports_nothing(tmp_path: Path, mymodels: CustomConfig) ->
         ("ending_module:Net", "ending_module raises SystemExit: 0"),
         ("torch.nn:Linear", "is no model class"),
         ("tests.arc.test_parallel:Certain", "this model has none: set training.optimiser=adamw"),
-    ],
-)
-def test_a_class_that_is_none_is_told_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str
-) -> None:
-    (tmp_path / "ending_module.py").write_text("raise SystemExit(0)")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    model, runs = CustomConfig(target=target), tmp_path / "runs"
-    config = TrainConfig(
-        storage=str(runs), name="new", model=model, data=DataConfig(every=200),
-        training=TrainingConfig(optimiser="muon"),
-    )  # fmt: skip
-    with pytest.raises(ConfigError, match=message):
-        read_inputs(config)
-    assert not runs.exists() or not list(runs.iterdir())
-
-
-WRONG = """
-import mymodels, torch
-
-
-class Nine(mymodels.TwoLayers):
-    def paint(self, batch, blank, encoded):
-        return [logits[..., :9] for logits in super().paint(batch, blank, encoded)]
-
-
-class NoList(mymodels.TwoLayers):
-    def paint(self, batch, blank, encoded):
-        return super().paint(batch, blank, encoded)[0]
-
-
-class Sizes(mymodels.TwoLayers):
-    def read(self, batch):
-        sizes, encoded = super().read(batch)
-        return sizes.flatten(1), encoded
-
-
-class Answer(mymodels.TwoLayers):
-    def paint(self, batch, blank, encoded):
-        cells = batch.target.cells.clamp(max=9)
-        logits = super().paint(batch, blank, encoded)[0]
-        return [logits + torch.nn.functional.one_hot(cells, 10)]
-
-
-class Raises(mymodels.TwoLayers):
-    def read(self, batch):
-        return super().read(batch.nothing)
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Nine", r"paint \(.*wrong.py:6\) returns a tensor of shape \[2, 4, 9\], where .*10\]"),
-        ("NoList", r"paint \(.*wrong.py:11\) returns a Tensor, where a list of at least one"),
-        ("Sizes", r"read \(.*wrong.py:16\) returns a tensor of shape \[2, 60\], where .*30\]"),
-        ("Answer", r"paint \(.*wrong.py:22\) returns logits that depend on batch.target"),
-        ("Raises", r"fails with a small batch at .*wrong.py:30: AttributeError: .*nothing"),
+        ("mymodels:Narrow", r"model\.options=\{'width': 8\}: .*width"),
+        ("mymodels:Nine", r"paint \(.*mymodels.py:\d+\) returns a tensor of .* \[2, 4, 9\], where"),
+        ("mymodels:NoList", r"paint \(.*\) returns a Tensor, where a list of at least one is due"),
+        ("mymodels:Sizes", r"read \(.*\) returns a tensor of shape \[2, 60\], where .*30\]"),
+        ("mymodels:Answer", r"paint \(.*\) returns logits that depend on batch.target"),
+        ("mymodels:Raises", r"fails with a small batch at .*py:\d+: AttributeError: .*nothing"),
     ],
 )
 def test_a_class_that_goes_wrong_is_told_with_its_line_before_anything_starts(
-    tmp_path: Path, mymodels: CustomConfig, name: str, message: str
+    tmp_path: Path, mymodels: CustomConfig, target: str, message: str
 ) -> None:
-    (tmp_path / "wrong.py").write_text(WRONG)
     assert isinstance(try_custom(mymodels), ParallelModel)
-    sys.modules.pop("wrong", None)
+    sys.modules.pop("mymodels")
+    with (tmp_path / "mymodels.py").open("a") as file:
+        file.write(WRONG)
+    (tmp_path / "ending_module.py").write_text("raise SystemExit(0)")
+    config = TrainConfig(
+        storage=str(tmp_path / "runs"),
+        name="new",
+        model=mymodels.model_copy(update={"target": target}),
+        data=DataConfig(every=200),
+        training=TrainingConfig(optimiser="muon"),
+    )
     with pytest.raises(ConfigError, match=message) as caught:
-        check_classes([mymodels.model_copy(update={"target": f"wrong:{name}"})], TrainingConfig())
+        read_inputs(config)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_options_that_the_class_does_not_take_are_named(mymodels: CustomConfig) -> None:
-    wrong = mymodels.model_copy(update={"options": {"widht": 8}})
-    with pytest.raises(ConfigError, match=r"model\.options=\{'widht': 8\}: .*widht"):
-        build_model(wrong)
+    if line := re.search(r"mymodels\.py:(\d+)", str(caught.value)):
+        named = (tmp_path / "mymodels.py").read_text().splitlines()[int(line[1]) - 1]
+        assert re.search(r"def (paint|read)\(|batch\.nothing", named)
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())

@@ -24,8 +24,15 @@ SPACE = {
         "restart_epochs": {"integer": [2, 9]},
     },
 }
+DRAWN: Drawn = {
+    "architecture": "decoder_only",
+    "decoder_only.layers": 2,
+    "decoder_only.dropout": 0.15,
+    "training.lr": 0.01,
+    "training.batch_size": 32,
+    "training.restart_epochs": 4,
+}
 OBJECTIVE = "val_dense_grid_objective"
-TRAINING = {"training.lr", "training.batch_size", "training.restart_epochs"}
 
 
 def sweep(**changes: object) -> TuneConfig:
@@ -44,21 +51,16 @@ def draws(config: TuneConfig, count: int | None = None, score: float = 0.5) -> l
 
 def test_a_draw_holds_the_keys_of_its_architecture_alone():
     drawn = draws(sweep(trials=12, search="random"))
-    keys = {
-        "champion": {"champion.demonstrations"},
-        "decoder_only": {"decoder_only.layers", "decoder_only.dropout"},
-    }
-    assert {each["architecture"] for each in drawn} == keys.keys()
+    layers = [each["decoder_only.layers"] for each in drawn if "decoder_only.layers" in each]
+    assert {*layers} == {1, 2, 3} and 0 < len(layers) < 12
     for each in drawn:
-        assert set(each) == {"architecture"} | TRAINING | keys[str(each["architecture"])]
+        own = {"champion.demonstrations"}
+        if each["architecture"] == "decoder_only":
+            own = {"decoder_only.layers", "decoder_only.dropout"}
+        assert each.keys() == {"architecture", *own, *(key for key in DRAWN if "training." in key)}
         assert 0.001 <= float(each["training.lr"] or 0) <= 0.1
         assert each["training.batch_size"] in (8, 16, 32)
         assert each["training.restart_epochs"] in range(2, 10)
-    assert {each["decoder_only.layers"] for each in drawn if "decoder_only.layers" in each} == {
-        1,
-        2,
-        3,
-    }
 
 
 def test_every_architecture_comes_once_before_chance_decides():
@@ -68,40 +70,26 @@ def test_every_architecture_comes_once_before_chance_decides():
     assert draws(sweep(trials=2, seed=1)) != drawn
 
 
-FINITE: dict[str, Any] = {
-    "model": {
-        "champion": {},
-        "decoder_only": {"layers": {"integer": [1, 2]}},
-    },
-    "training": {"batch_size": {"choice": [8, 16, 8]}, "seed": {"choice": [1, 2, 3]}},
-}
-GRID = [
-    {"architecture": "champion", "training.batch_size": size, "training.seed": seed}
-    for seed, size in itertools.product((1, 2, 3), (8, 16))
-] + [
-    {
-        "architecture": "decoder_only",
-        "decoder_only.layers": layers,
-        "training.batch_size": size,
-        "training.seed": seed,
-    }
-    for seed, size, layers in itertools.product((1, 2, 3), (8, 16), (1, 2))
-]
-
-
-def test_a_grid_is_all_combinations_in_order():
-    config = sweep(space=FINITE, search="grid")
-    assert config.trial_count == len(GRID) == 18
-    assert draws(config, 20) == GRID
-
-
-@pytest.mark.parametrize("search", ["tpe", "random"])
+@pytest.mark.parametrize("search", ["grid", "tpe", "random"])
 def test_no_configuration_is_drawn_twice_and_all_are_drawn(search: str):
-    config = sweep(space=FINITE, search=search, trials=50)
+    space: dict[str, Any] = {
+        "model": {"champion": {}, "decoder_only": {"layers": {"integer": [1, 2]}}},
+        "training": {"batch_size": {"choice": [8, 16, 8]}, "seed": {"choice": [1, 2, 3]}},
+    }
+    config = sweep(space=space, search=search, trials=50)
     assert config.trial_count == 18
     drawn = draws(config, 20)
+    expected = [
+        {"architecture": architecture} | own | {"training.batch_size": size, "training.seed": seed}
+        for architecture, options in (
+            ("champion", [{}]),
+            ("decoder_only", [{"decoder_only.layers": layers} for layers in (1, 2)]),
+        )
+        for seed, size, own in itertools.product((1, 2, 3), (8, 16), options)
+    ]
+    # A grid is drawn in order.
     assert len(drawn) == 18
-    assert all(each in drawn for each in GRID)
+    assert drawn == expected if search == "grid" else all(each in drawn for each in expected)
 
 
 def test_an_architecture_without_keys_is_drawn_once_beside_another_without_end():
@@ -141,16 +129,6 @@ def test_trials_are_stopped_where_all_cosines_end(
     restarts: object, changes: dict[str, object], expected: tuple[int, ...]
 ):
     assert rungs(sweep_of(restarts, **changes)) == expected
-
-
-DRAWN: Drawn = {
-    "architecture": "decoder_only",
-    "decoder_only.layers": 2,
-    "decoder_only.dropout": 0.15,
-    "training.lr": 0.01,
-    "training.batch_size": 32,
-    "training.restart_epochs": 4,
-}
 
 
 def test_a_trial_trains_what_was_drawn_and_the_rest_as_configured():
@@ -194,24 +172,24 @@ def test_trials_of_a_model_of_ones_own_are_drawn_and_ranked_by_its_options(tmp_p
         "demonstrations": {"integer": [0, 2]},
     }
     config = sweep(space={"model": {"custom": domains}}, trials=6, storage=str(tmp_path), name="s")
-    first = {"target": "mymodels:TwoLayers", "options": {"width": 64}, "demonstrations": 0}
-    assert config.space.classes == [CustomConfig.model_validate(first)]
-    assert config.space.labels == ["TwoLayers"]
-    run = Run.locate(config)
-    scores: dict[str, float] = {}
+
+    def own(width: object, shown: object) -> CustomConfig:
+        options = {"options": {"width": width}, "demonstrations": shown}
+        return CustomConfig.model_validate({"target": "mymodels:TwoLayers", **options})
+
+    assert config.space.classes == [own(64, 0)] and config.space.labels == ["TwoLayers"]
+    run, scores = Run.locate(config), dict[str, float]()
     for number, drawn in enumerate(draws(config)):
         name = name_trial(f"t{number}", drawn, config.space)
         trial = trial_config(config, drawn, storage=f"{run}/trials", name=name)
         width, shown = drawn["custom.options.width"], drawn["custom.demonstrations"]
         assert name == f"t{number}-TwoLayers-width-{width}-demonstrations-{shown}"
-        target = "mymodels:TwoLayers"
-        model = {"target": target, "options": {"width": width}, "demonstrations": shown}
-        assert trial.model == CustomConfig.model_validate(model)
-        own = Run.locate(trial)
-        own.write_record(RunRecord.start(trial, own.name))
+        assert trial.model == own(width, shown)
+        training = Run.locate(trial)
+        training.write_record(RunRecord.start(trial, name))
         scores[name] = number % 3 / 4
         metrics = {"dense_grid_objective": scores[name], "cell_accuracy": 0.5, "loss": 1 + number}
-        own.write_record(training_metrics(epoch(1, {**metrics, "solve_rate": 0.0})))
+        training.write_record(training_metrics(epoch(1, {**metrics, "solve_rate": 0.0})))
     failed = max(scores)
     Run.at(run / f"trials/{failed}").write_record(TrialFailure(message="no pair"))
     scores[failed] = -1.0

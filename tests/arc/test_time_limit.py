@@ -61,8 +61,11 @@ class Machine:
             self.epoch(limit)
 
 
+On = Callable[[Machine], Machine]
+
+
 @pytest.fixture
-def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], Machine]:
+def on(monkeypatch: pytest.MonkeyPatch) -> On:
     """Sets the clock to a machine's."""
 
     def use(machine: Machine) -> Machine:
@@ -84,9 +87,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_training_takes_its_time_and_its_whole_schedule_on_any_machine(
-    name: str, on: Callable[[Machine], Machine]
-) -> None:
+def test_a_training_takes_its_time_and_its_whole_schedule_on_any_machine(name: str, on: On) -> None:
     machine = on(Machine(*MACHINES[name]))
     machine.train(TimeLimit(minutes=5))
     # A step, and a validation that is shorter than what is left, may remain.
@@ -97,18 +98,14 @@ def test_a_training_takes_its_time_and_its_whole_schedule_on_any_machine(
     assert min(rises) >= 0 and max(rises) < 0.2
 
 
-def test_what_is_less_than_a_step_is_one_that_ends_with_a_validation(
-    on: Callable[[Machine], Machine],
-) -> None:
+def test_what_is_less_than_a_step_is_one_that_ends_with_a_validation(on: On) -> None:
     machine = on(Machine(lambda now: 30.0))
     machine.train(TimeLimit(minutes=0.1))
     # The second step is the first one that is measured.
     assert machine.trainer.global_step == 2
 
 
-def test_a_clock_that_stands_still_changes_no_plan_until_it_moves(
-    on: Callable[[Machine], Machine],
-) -> None:
+def test_a_clock_that_stands_still_changes_no_plan_until_it_moves(on: On) -> None:
     standing = on(Machine(lambda now: 0.0, epochs=3))
     standing.train(TimeLimit(minutes=5), epochs=3)
     assert standing.trainer.global_step == 3 * EPOCH_STEPS
@@ -118,15 +115,13 @@ def test_a_clock_that_stands_still_changes_no_plan_until_it_moves(
     assert 300 * 0.9 <= machine.now <= 300 * 1.06
 
 
-def test_the_epochs_of_the_configuration_end_it_too(on: Callable[[Machine], Machine]) -> None:
+def test_the_epochs_of_the_configuration_end_it_too(on: On) -> None:
     machine = on(Machine(lambda now: 0.01, epochs=3))
     machine.train(TimeLimit(minutes=5), epochs=3)
     assert machine.trainer.global_step == machine.module.course.steps == 3 * EPOCH_STEPS
 
 
-def test_a_steady_machine_resumes_exactly_and_another_one_keeps_to_the_time(
-    on: Callable[[Machine], Machine],
-) -> None:
+def test_a_steady_machine_resumes_exactly_and_another_one_keeps_to_the_time(on: On) -> None:
     whole = on(Machine(*MACHINES["steady"]))
     whole.train(TimeLimit(minutes=5))
     killed, limit = on(Machine(*MACHINES["steady"])), TimeLimit(minutes=5)
@@ -142,7 +137,7 @@ def test_a_steady_machine_resumes_exactly_and_another_one_keeps_to_the_time(
         assert killed.now + resumed.now - 10_000 == pytest.approx(300, rel=0.06)
 
 
-def test_all_workers_do_what_the_first_one_decides(on: Callable[[Machine], Machine]) -> None:
+def test_all_workers_do_what_the_first_one_decides(on: On) -> None:
     first = on(Machine(lambda now: 0.3, 5.0))
     first.train(TimeLimit(minutes=5))
     slower = on(Machine(lambda now: 0.7, 9.0, rank=1))

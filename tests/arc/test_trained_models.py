@@ -14,33 +14,31 @@ from raylab.core.runs.run_record import RunRecord
 from tests.arc.measured import training_metrics
 
 CHECKPOINT = "checkpoints/epoch-0001/checkpoint.ckpt"
+BEST = training_metrics()
+Make = Callable[[str, str, Record | None], None]
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Callable[..., Path]:
+def runs(tmp_path: Path) -> Make:
     """A maker of run directories with a record and metrics."""
 
-    def make(name: str, job: str, metrics: Record | None) -> Path:
+    def make(name: str, job: str, metrics: Record | None) -> None:
         run = Run.at(f"{tmp_path}/{name}")
         record = RunRecord.start(TrainConfig(), name)
         run.write_record(record.model_copy(update={"job": job}).finish())
         if metrics is not None:
             run.write_record(metrics)
-        return tmp_path / name
 
     return make
 
 
-BEST = training_metrics(checkpoint=CHECKPOINT)
-TWO = PipelineMetrics(models={"champion": BEST, "decoder_only": BEST})
-
-
 def test_models_of_every_kind_of_run_are_found(
-    runs: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    runs: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     runs("base", "train", BEST)
-    runs("all", "pipeline", TWO)
-    for model in ("champion", "decoder_only"):
+    both = ("champion", "decoder_only")
+    runs("all", "pipeline", PipelineMetrics(models=dict.fromkeys(both, BEST)))
+    for model in both:
         runs(f"all/{model}", "train", BEST)
     runs("sweep", "tune", None)
     runs("sweep/trials/aa01", "train", BEST)
@@ -61,7 +59,7 @@ def test_models_of_every_kind_of_run_are_found(
     assert find_models([str(tmp_path / "base")], "/elsewhere") == {"base": found["base"]}
 
 
-def test_two_models_of_one_name_are_refused(runs: Callable[..., Path], tmp_path: Path):
+def test_two_models_of_one_name_are_refused(runs: Make, tmp_path: Path):
     for place in ("a", "b"):
         runs(f"{place}/base", "train", BEST)
     with pytest.raises(RunError, match=r"a/base.* and .*b/base.* would both be called base"):
@@ -77,9 +75,7 @@ def test_two_models_of_one_name_are_refused(runs: Callable[..., Path], tmp_path:
         ("evaluate", "is a run of evaluate"),
     ],
 )
-def test_runs_without_a_model_are_refused(
-    runs: Callable[..., Path], tmp_path: Path, job: str, message: str
-):
+def test_runs_without_a_model_are_refused(runs: Make, tmp_path: Path, job: str, message: str):
     runs("run", job, None)
     with pytest.raises(RunError, match=message):
         find_models(["run"], str(tmp_path))

@@ -34,8 +34,6 @@ ColourRelabelling = Annotated[
         "permutation, unless training.augment_colours says otherwise."
     ),
 ]
-
-
 ModelTarget = Annotated[str, Field(pattern=r"^\w+(\.\w+)*:\w+$")]
 """A class, as `package.module:Class`."""
 
@@ -201,12 +199,5 @@ ALL_MODELS: tuple[ModelConfig, ...] = (
     RecursiveConfig(),
 )
 """raylab's own architectures, as matched in parameters."""
-
-
-def _architecture_as_model(value: object) -> object:
-    return {"architecture": value} if isinstance(value, str) else value
-
-
-Models = Annotated[
-    tuple[Annotated[ModelConfig, BeforeValidator(_architecture_as_model)], ...], Field(min_length=1)
-]
+NAME_AS_MODEL = BeforeValidator(lambda v: {"architecture": v} if isinstance(v, str) else v)
+Models = Annotated[tuple[Annotated[ModelConfig, NAME_AS_MODEL], ...], Field(min_length=1)]

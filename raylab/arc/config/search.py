@@ -150,6 +150,7 @@ def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
     if unknown:
         names = ", ".join(key for key in kind.model_fields if key != "architecture")
         raise ValueError(f"{where} has no key {', '.join(unknown)}; its keys: {names}")
+    # Values may be valid alone and not together, such as those of d_model and heads.
     combinations = itertools.product(*(domain.extremes for domain in domains.values()))
     for values in itertools.islice(combinations, CHECKED_COMBINATIONS):
         drawn = nest(dict(zip(domains, values, strict=True)))

@@ -34,8 +34,6 @@ class Subset(StrEnum):
 
 
 CurriculumLevel = Literal[1, 2, 3]
-
-
 SplitBy = Literal["task", "pair", "question"]
 
 
@@ -72,8 +70,8 @@ class DataConfig(Strict):
     """Keep at most this many pairs of each task, demonstrations first; for the curriculum, draw
     this many (600 by default)."""
     max_side: Annotated[int, Field(ge=1, le=30)] | None = None
-    """Keep tasks whose visible grids are at most this long and wide; of `re_arc`, keep the pairs
-    that fit, and tasks with three of them or more. Test outputs are not looked at."""
+    """Keep tasks with visible grids of at most this length and width; of `re_arc`, keep the pairs
+    that fit, and tasks with at least three of them. Test outputs are not looked at."""
     generation: Seed | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None
@@ -141,8 +139,6 @@ class ObjectiveConfig(Strict):
 
 Monitor = Annotated[str, OneOf(MONITORED)]
 """A validation metric, or the validation loss, that training selects checkpoints by."""
-
-
 Colours = Literal["model", "none", "all", "all_but_0"]
 Demonstrations = Literal["first", "epoch", "batch"]
 
@@ -218,7 +214,7 @@ class TrainingConfig(Strict):
 
     @property
     def judged_every(self) -> int | None:
-        """Epochs after each of which a training may be stopped early; None if it never is."""
+        """A training may be stopped early every so many epochs; None if never."""
         if not self.judge_at_restarts:
             return 1
         return self.restart_epochs if self.schedule == "cosine_restarts" else None
@@ -241,7 +237,7 @@ class VotesConfig(Strict):
     orders: bool = True
     """Views differ in the order of the demonstrations, and so in which ones a model is shown."""
     seed: Seed = 307
-    """Seed of the views; those of fewer views are the first of more."""
+    """Seed of the views; with more views, the first ones stay the same."""
 
 
 class TaskTrainingConfig(Strict):
@@ -254,7 +250,7 @@ class TaskTrainingConfig(Strict):
     lr: PositiveFloat = 0.0003
     """Learning rate of Adam."""
     augmentations: Annotated[PositiveInt, Field(le=MAX_VIEWS)] = 16
-    """Views of the task, as `scoring.votes` draws them, whose demonstrations are trained on."""
+    """Train on the demonstrations of this many views of the task, drawn as by `scoring.votes`."""
     batch_size: PositiveInt = 16
     """Mean demonstrations of a step."""
     before: bool = False

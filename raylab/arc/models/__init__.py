@@ -1,4 +1,4 @@
-"""The networks, one module per architecture.
+"""The networks: those that write cell by cell, the recursive one, and those of users.
 
 The architectures follow Ingram & Merrit 2025, *An Empirical Answer to re-arc*.
 """
@@ -11,10 +11,9 @@ from raylab.arc.config.models import (
     ModelConfig,
     RecursiveConfig,
 )
+from raylab.arc.models.autoregressive import DecoderOnly, EncoderDecoder
 from raylab.arc.models.base import GridModel
 from raylab.arc.models.custom import build_custom
-from raylab.arc.models.decoder_only import DecoderOnly
-from raylab.arc.models.encoder_decoder import EncoderDecoder
 from raylab.arc.models.recursive import Recursive
 
 

@@ -164,9 +164,9 @@ class Decoding:
     caches: list[KeyValueCache]
     """Keys and values, by layer."""
     prefix: Tensor
-    """(B,) number of tokens in the caches before those of the output."""
+    """(B,) number of tokens in the caches before the output."""
     capacity: int = 0
-    """Number of tokens in the caches before those of the output, padding included."""
+    """The same for the whole batch, padding included."""
     memories: Sequence[Memory] = ()
     """Memories of cross-attention, by layer."""
     context: Tensor | None = None
@@ -279,10 +279,9 @@ class SizeHead(nn.Module):
 def demonstrated_sizes(batch: Batch) -> Tensor:
     """Returns the sizes that the demonstrations imply, (B, 2) int64; 0 where they imply none.
 
-    Height and width are those of the source times fixed ratios (1 where the size stays), or
-    swapped, or constant, or larger by fixed differences. The first of these rules that all
-    demonstrations of a query follow, and that gives sides of 1 to 30, decides; this order is right
-    most often on the training tasks of ARC-AGI-1. The target is not read.
+    A rule multiplies the sides of the source by fixed ratios (1 where the size stays), swaps them,
+    takes constant sides, or adds fixed differences. The first rule that all demonstrations of a
+    query follow, and that gives sides of 1 to 30, decides. The target is not read.
     """
     source, index = batch.source.sizes, batch.demo_index
     if not index.shape[1]:
@@ -295,6 +294,7 @@ def demonstrated_sizes(batch: Batch) -> Tensor:
     )
     first_input, first_output = inputs[:, :1], outputs[:, :1]
     scaled = source * outputs[:, 0] / inputs[:, 0]
+    # In the order that is right most often on the training tasks of ARC-AGI-1.
     proposals = (
         (inputs * first_output == outputs * first_input, torch.where(scaled % 1 == 0, scaled, 0)),
         (outputs == inputs.flip(2), source.flip(1)),

@@ -15,8 +15,6 @@ from raylab.arc.models.layers import EdgePositions, Layer, Stack
 
 LENGTH_SPREAD = 48
 """Largest difference in cells between pairs that a CPU pads to one length."""
-
-
 D_CONTEXT = 64
 """Width of the context encoder."""
 LAYERS, HEADS, D_FF = 2, 4, 256
@@ -34,16 +32,15 @@ class ContextEncoder(nn.Module):
 
     def __init__(self, config: DemonstratedConfig) -> None:
         super().__init__()
-        width = D_CONTEXT
-        self.narrow = nn.Linear(config.d_model, width)
-        self.positions = EdgePositions(width)
-        self.sides = nn.Parameter(torch.randn(2, width))
-        self.reader = nn.Parameter(torch.randn(width))
+        self.narrow = nn.Linear(config.d_model, D_CONTEXT)
+        self.positions = EdgePositions(D_CONTEXT)
+        self.sides = nn.Parameter(torch.randn(2, D_CONTEXT))
+        self.reader = nn.Parameter(torch.randn(D_CONTEXT))
         self.layers = Stack(
-            Layer(width, HEADS, D_FF, config.encoder_dropout) for _ in range(LAYERS)
+            Layer(D_CONTEXT, HEADS, D_FF, config.encoder_dropout) for _ in range(LAYERS)
         )
-        self.norm = nn.LayerNorm(width)
-        self.correspondence = Correspondence(width, D_PLACE, width)
+        self.norm = nn.LayerNorm(D_CONTEXT)
+        self.correspondence = Correspondence()
 
     def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
         """Returns (B, D) contexts, zero for a query without demonstrations."""
@@ -79,13 +76,12 @@ class Correspondence(nn.Module):
     grids have.
     """
 
-    def __init__(self, width: int, rank: int, d_context: int) -> None:
-        """Codes places in `width` dimensions, a multiple of 4, and multiplies `rank` of them."""
+    def __init__(self) -> None:
         super().__init__()
-        self.positions = EdgePositions(width)
-        self.source, self.target = nn.Linear(width, rank), nn.Linear(width, rank)
-        self.context = nn.Linear(rank * rank, d_context)
-        self.norm = nn.LayerNorm(d_context)
+        self.positions = EdgePositions(D_CONTEXT)
+        self.source, self.target = nn.Linear(D_CONTEXT, D_PLACE), nn.Linear(D_CONTEXT, D_PLACE)
+        self.context = nn.Linear(D_PLACE * D_PLACE, D_CONTEXT)
+        self.norm = nn.LayerNorm(D_CONTEXT)
 
     def forward(self, inputs: Grids, outputs: Grids) -> Tensor:
         """Returns (P, D) codes of P pairs."""
@@ -95,7 +91,7 @@ class Correspondence(nn.Module):
         return self.norm(self.context(products.flatten(1)))
 
     def _places(self, grids: Grids, narrow: nn.Linear) -> tuple[Tensor, Tensor]:
-        """Returns the mean (P, 10, R) code of each colour's places, and its (P, 10) share."""
+        """Returns the mean (P, 10, D) code of each colour's places, and its (P, 10) share."""
         codes = narrow(self.positions(grids))
         colours = F.one_hot(grids.cells, COLOURS + 1)[..., :COLOURS].to(codes.dtype)
         counts = colours.sum(dim=1)
@@ -104,12 +100,9 @@ class Correspondence(nn.Module):
 
 
 def _by_length(inputs: Grids, outputs: Grids, read: Callable[[Grids, Grids], Tensor]) -> Tensor:
-    """Returns the results of `read` for P pairs.
-
-    A CPU reads pairs of similar lengths together, because padding costs time. A GPU reads all pairs
-    at once, because a kernel launch costs more than padding.
-    """
+    """Returns the results of `read` for P pairs; a CPU reads pairs of like lengths together."""
     lengths = inputs.sizes.prod(dim=1) + outputs.sizes.prod(dim=1)
+    # Padding costs a CPU time. On a GPU another kernel launch costs more.
     if lengths.device.type != "cpu" or len(lengths) < 2:
         return read(inputs, outputs)
     ordered, order = lengths.sort()

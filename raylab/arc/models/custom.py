@@ -37,7 +37,8 @@ def try_custom(config: CustomConfig) -> GridModel:
             the answer; the message names the line.
     """
     kind = model_class(config.target)
-    # Two queries, of unlike sizes, from tasks of three demonstrations.
+    # Two queries, of unlike sizes, from tasks of three demonstrations: an exchange of batch, cells
+    # or sides gives another shape.
     tasks = [
         Task(name, tuple(Pair(*(np.full(side, c, np.uint8) for side in sides)) for c in (1, 5, 9)))
         for name, sides in (("a", ((2, 3), (3, 1))), ("b", ((1, 4), (2, 2))))
@@ -45,6 +46,7 @@ def try_custom(config: CustomConfig) -> GridModel:
     store, queries = store_pairs(tasks), np.array([0, 3])
     shown = demonstration_table(store, queries, config.demonstrations, None)
     try:
+        # A try must not change what a later training draws.
         with torch.random.fork_rng(devices=[]):
             model = build_custom(config)
             _try(model, build_batch(store, Draw(queries, shown)))
@@ -66,6 +68,7 @@ def _try(model: GridModel, batch: Batch) -> None:
     torch.stack([logits.float().sum() for logits in _logits(model, batch)]).sum().backward()
     model.eval()
     with torch.no_grad():
+        # The same sizes without their colours: a model that writes all cells may not notice.
         cells = torch.where(batch.target.cells == PAD, PAD, 0)
         hidden = batch._replace(target=batch.target._replace(cells=cells))
         pairs = zip(_logits(model, batch), _logits(model, hidden), strict=True)

@@ -21,15 +21,11 @@ MAX_CELLS = MAX_SIDE * MAX_SIDE
 AXIAL_THETA = 100.0
 """Rows and columns turn by 1 down to nearly 1 / `AXIAL_THETA` radians a cell."""
 CACHE_GROWTH = 64
-"""Tokens by which a full cache of keys and values grows."""
+"""A full cache of keys and values grows by this many tokens."""
 
 
 class Dropout(nn.Module):
-    """Dropout with masks that cost little on a CPU.
-
-    PyTorch draws a CPU mask one float at a time, which takes a fifth of a training step. Sixteen
-    random bits per element give the rate to 1/65536 in a quarter of the time.
-    """
+    """Dropout with masks that cost little on a CPU, at a rate that is exact to 1/65536."""
 
     def __init__(self, rate: float) -> None:
         """Drops with probability `rate` in [0, 1)."""
@@ -42,6 +38,8 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.rate)
+        # PyTorch draws a mask one float at a time, which takes a fifth of a training step. Sixteen
+        # random bits an element take a quarter of that.
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
         dropped = round(self.rate * 2**16)
@@ -187,6 +185,7 @@ class KeyValueCache:
         if not self.keys.numel():
             self.keys, self.values = key, value
             return key, value
+        # Growing by one token would copy the cache for every token.
         if count > self.keys.shape[2]:
             room = (0, 0, 0, CACHE_GROWTH)
             self.keys, self.values = F.pad(self.keys, room), F.pad(self.values, room)

@@ -49,7 +49,7 @@ class Recursive(ParallelModel):
 
     Each token has a latent state; each cell of the canvas also has an answer state. A step updates
     the latent states `latent_steps` times, from the embedded tokens, the answer and themselves, and
-    then the answer states. Gradients stay within a step.
+    then the answer states.
     """
 
     def __init__(self, config: RecursiveConfig) -> None:
@@ -91,6 +91,7 @@ class Recursive(ParallelModel):
                 z = self._block(z + base + F.pad(y, room), *attention)
             y = self._block(z + F.pad(y, room), *attention)[:, first:]
             logits.append(self.output(y))
+            # Gradients stay within a step: each answer is compared with the target by itself.
             z, y = z.detach(), y.detach()
         return logits
 

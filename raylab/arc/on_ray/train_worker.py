@@ -30,20 +30,16 @@ logger = logging.getLogger("raylab")
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """The settings of every worker.
-
-    Attributes:
-        sides: The `Sides` of the training.
-        start: The `Checkpoint` whose weights the model starts from, or None.
-        queue: Queue of messages to the driver: `Line`, `StoredEpoch`, and records of Python's
-            logging.
-    """
+    """The settings of every worker."""
 
     config: TrainConfig
     run: Run
     sides: "ray.ObjectRef[Any]"
+    """The `Sides` of the training."""
     start: "ray.ObjectRef[Any]"
+    """The `Checkpoint` whose weights the model starts from, or None."""
     queue: Queue
+    """To the driver: `Line`, `StoredEpoch`, and records of Python's logging."""
 
 
 class Line(NamedTuple):
@@ -95,11 +91,7 @@ class ForwardFailures(ray.train.UserCallback):
 
 
 def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
-    """Trains as one worker. Returns the error that no retry would fix, or None.
-
-    If the run cannot be written for the moment, the error is raised, and Ray Train starts the
-    workers again.
-    """
+    """Trains as one worker. Returns the error that no retry would fix, or None."""
     import torch
     from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 
@@ -124,6 +116,7 @@ def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
             plugins=[RayLightningEnvironment()],
         )
     except RunError:
+        # The run cannot be written for the moment: Ray Train starts the workers again.
         raise
     except RaylabError as error:
         return error
@@ -131,7 +124,7 @@ def work(loop_config: dict[str, WorkerSettings]) -> RaylabError | None:
 
 
 def _build_together(settings: WorkerSettings, rank: int, world: int) -> "Experiment":
-    """Builds this worker's share; if any worker fails, all raise its error instead of waiting."""
+    """Builds this worker's part of the training, or raises the error of any worker."""
     import torch.distributed as dist
 
     from raylab.arc.training.loop import Experiment
@@ -144,6 +137,7 @@ def _build_together(settings: WorkerSettings, rank: int, world: int) -> "Experim
         )
     except RaylabError as caught:
         error = caught
+    # A worker that went on alone would wait for the gradients of those that failed.
     errors: list[RaylabError | None] = [None] * world
     dist.all_gather_object(errors, error)
     for error in errors:

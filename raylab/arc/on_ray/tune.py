@@ -64,11 +64,11 @@ SETTINGS = {
     # Trials track their curves themselves.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
 }
-"""Variables that Tune reads in the job's process, and passes on to those of the trials."""
+"""Variables that Tune reads in the job's process, and passes on to the trials' processes."""
 DRAWN = "drawn"
 """Key of the drawn values in Tune's configuration of a trial."""
 SCORE = "score"
-"""Key of the best monitored value so far, by which trials are stopped, drawn and ranked."""
+"""Key of the best monitored value so far: it stops, draws and ranks trials."""
 TIE = 1e-6
 """What a loss of 0 adds to the score of models that are ranked by their solved grids."""
 FAILURE = "failure"
@@ -95,16 +95,15 @@ def tune(config: TuneConfig, sides: Sides) -> None:
 
 def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.tune.Tuner:
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    places = count_trainings(config.cluster, config.concurrent)
+    cluster, trials = config.cluster, config.trial_count
+    places = count_trainings(cluster, config.concurrent)
     log_line(
-        f"{config.trial_count} trials, {places} at a time of {config.cluster.workers} worker(s) "
-        f"each -> {run}",
-        trials=config.trial_count,
+        f"{trials} trials, {places} at a time of {cluster.workers} worker(s) each -> {run}",
+        trials=trials,
         concurrent=places,
         uri=run.uri,
     )
     trial = partial(_trial, config=config, uri=run.uri, sides=sides)
-    cluster = config.cluster
     if cluster.most_workers > 1:
         # The trial waits for its workers, so a CPU for it would be missing for them.
         resources = {"node:__internal_head__": 0.001}
@@ -126,7 +125,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
         tune_config=ray.tune.TuneConfig(
             metric=SCORE,
             mode=mode_of(config.monitor),
-            num_samples=config.trial_count,
+            num_samples=trials,
             max_concurrent_trials=places,
             search_alg=TuneSearcher(config),
             scheduler=build_scheduler(config),
@@ -138,7 +137,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
             storage_path=run.uri,
             verbose=0,
             # Once more for a process that the trials outgrew.
-            failure_config=ray.tune.FailureConfig(max_failures=config.cluster.max_failures + 1),
+            failure_config=ray.tune.FailureConfig(max_failures=cluster.max_failures + 1),
             # Tune reads the results of a sweep in the second one's files.
             callbacks=[_Progress(config), JsonLoggerCallback()],
         ),
@@ -148,11 +147,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
 def _trial(
     values: dict[str, Any], *, config: TuneConfig, uri: str, sides: "ray.ObjectRef[Sides]"
 ) -> None:
-    """Runs a trial as a training run below the sweep's, in a process that trials use in turn.
-
-    A trial that cannot be trained reports the reason as its result and is not retried. A trial that
-    lost its workers or could not write its run is retried, and continues from its last checkpoint.
-    """
+    """Runs a trial as a training run below the sweep's, in a process that trials use in turn."""
     gc.collect()
     first = _memory_of_first_trial()
     if (memory := psutil.Process().memory_info().rss) > first + GROWTH_BYTES:
@@ -181,13 +176,13 @@ def _trial(
             report(metrics.last.row(), metrics.best.row()[config.monitor])
         run.finish()
     except (WorkersLostError, RunError):
+        # Tune tries the trial again, which continues from its last checkpoint.
         raise
     except (RaylabError, ValidationError) as error:
-        failure = TrialFailure(message=str(error))
-        Run.at(Place.at(uri) / TRIALS / name).write_record(failure)
-        score = worst(config.monitor)
+        # No other try would train it: the reason is its result.
+        Run.at(Place.at(uri) / TRIALS / name).write_record(TrialFailure(message=str(error)))
         epochs = config.training.epochs or 0
-        ray.tune.report({SCORE: score, "epoch": epochs, FAILURE: str(error)})
+        ray.tune.report({SCORE: worst(config.monitor), "epoch": epochs, FAILURE: str(error)})
 
 
 @cache
@@ -199,8 +194,7 @@ class _Progress(ray.tune.Callback):
     """Callback on the driver that logs and records each epoch and the end of each trial."""
 
     def __init__(self, config: TuneConfig) -> None:
-        self.trials, self.space = config.trial_count, config.space
-        self.monitor = config.monitor
+        self.trials, self.space, self.monitor = config.trial_count, config.space, config.monitor
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         drawn = trial.config[DRAWN]
@@ -272,9 +266,8 @@ def _conclude(
     shared = ray.get(sides) if chosen.cluster.is_this_process else sides
     tested = with_test(chosen, own, trained[best.trial], shared, session_workers(chosen.cluster))
     metrics = metrics.model_copy(update={"test": tested.test})
-    yaml = best_yaml(chosen)
+    yaml, monitor = best_yaml(chosen), config.monitor
     histories = {t.trial: trained[t.trial].rows for t in metrics.trials if t.trained}
-    monitor = config.monitor
     (run / BEST).write(yaml.encode())
     run.write_record(metrics)
     figures = {"trials": float(len(metrics.trials)), monitor: best.trained.score}
@@ -358,11 +351,7 @@ def build_scheduler(config: TuneConfig) -> TrialScheduler:
 
 
 class _NotedFirst(TrialScheduler):
-    """Scheduler that stores the state of the sweep before a new trial starts.
-
-    Tune stores it from time to time, and a trial starts within milliseconds. A trial missing from
-    the stored state of a killed sweep would be drawn again on resume, and leave an orphaned run.
-    """
+    """Scheduler that stores the state of the sweep before a new trial starts."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -372,8 +361,9 @@ class _NotedFirst(TrialScheduler):
         trials = tune_controller.get_trials()
         waiting = {trial.trial_id for trial in trials if trial.status == Trial.PENDING}
         if not waiting <= self._noted:
-            # Ray 2.60 has no public way to store a sweep at a given moment:
-            # TUNE_GLOBAL_CHECKPOINT_S is a period.
+            # A trial starts within milliseconds. One that is missing from the stored state of a
+            # killed sweep would be drawn again on resume, and leave an orphaned run. Ray 2.60 has
+            # no public way to store a sweep at a moment: TUNE_GLOBAL_CHECKPOINT_S is a period.
             tune_controller.checkpoint(force=True, wait=True)
             self._noted |= waiting
         return super().choose_trial_to_run(tune_controller)

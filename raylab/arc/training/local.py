@@ -59,14 +59,12 @@ def fit(
                 reporter,
                 accelerator=device.type,
                 devices=1,
-                # Lightning would take the variables of a batch system for a request of many
-                # workers.
+                # Else Lightning takes a batch system's variables for a request of many workers.
                 plugins=[LightningEnvironment()],
             )
         except SystemExit as ended:
             # Lightning's exits on SIGTERM and SIGINT.
-            if isinstance(ended, SIGTERMException) or isinstance(
-                ended.__context__, KeyboardInterrupt
-            ):
+            interrupted = isinstance(ended.__context__, KeyboardInterrupt)
+            if interrupted or isinstance(ended, SIGTERMException):
                 raise KeyboardInterrupt from None
             raise

@@ -83,11 +83,9 @@ class Experiment(pl.LightningDataModule):
         """Metrics of the rules that learn nothing on the validation pairs; only for rank 0."""
 
     def train_dataloader(self) -> DataLoader[TrainingStep]:
-        """Returns the steps of the trainer's current epoch.
-
-        The epoch is set here because Lightning sets it too late: on resume it creates the iterator
-        first, and a loader with processes asks for its first batches at once.
-        """
+        """Returns the steps of the trainer's current epoch."""
+        # Lightning sets the epoch too late: on resume it creates the iterator first, and a loader
+        # with processes asks for its first batches at once.
         if self.trainer is not None:
             progress = cast("Any", self.trainer.fit_loop.epoch_progress)
             self.train.set_epoch(progress.current.processed)
@@ -106,14 +104,15 @@ def build_trainer(
 ) -> pl.Trainer:
     """Returns a trainer; `placement` holds Lightning's accelerator and strategy.
 
-    It validates after each epoch and stops early on `training.monitor`. Checkpoints, logs
-    and progress are up to `callbacks`.
+    It validates after each epoch and stops early on `training.monitor`. Checkpoints, logs and
+    progress are up to `callbacks`.
     """
     return pl.Trainer(
         max_epochs=training.epochs or -1,
         precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
         callbacks=[*build_callbacks(training), *callbacks],
+        # The plans already give each worker its own part.
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         logger=False,
@@ -171,6 +170,7 @@ def train_epochs(
     trainer.fit(
         module,
         datamodule=experiment,
+        # A later checkpoint may be of an epoch that was never recorded, and is trained again.
         ckpt_path=recorded and str(run / checkpoint_path(recorded.last.epoch)),
         weights_only=True,
     )
@@ -200,7 +200,7 @@ class EpochStore(pl.Callback):
         """The start times of the epoch and its validation, and the end of the validation."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Starts the clock and notes the learning rate, which is stepped before validation."""
+        # The schedule has stepped when the epoch is recorded.
         self._learning_rate = self.experiment.module.learning_rate
         self._clock = [time.perf_counter()]
 
@@ -229,7 +229,7 @@ class EpochStore(pl.Callback):
         if trainer.global_rank == 0:
             self._record.tell(metrics)
             self._remove_all_but(metrics)
-        self.reporter.epoch(metrics.last.row(), self._monitored(metrics.best))
+        self.reporter.epoch(metrics.last.row(), metrics.best.row()[self.training.monitor])
 
     def _add_epoch(self, trainer: pl.Trainer) -> TrainingMetrics:
         """Returns the record with the epoch; the last of equally good epochs is the best."""
@@ -263,11 +263,8 @@ class EpochStore(pl.Callback):
             rules=self.experiment.rules,
         )
 
-    def _monitored(self, epoch: Epoch) -> float:
-        return epoch.row()[self.training.monitor]
-
     def _merit(self, epoch: Epoch) -> float:
-        return merit(self.training.monitor, self._monitored(epoch))
+        return merit(self.training.monitor, epoch.row()[self.training.monitor])
 
     def _remove_all_but(self, metrics: TrainingMetrics) -> None:
         """Removes all checkpoints but the best, the last, and those in the record on disk."""

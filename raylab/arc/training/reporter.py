@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from raylab.arc.config.jobs import TrainConfig
@@ -45,14 +46,13 @@ class Here:
         """Tells the trackers, by their names, of each epoch, then the user, then `on_epoch`."""
         self._run = run
 
-        def follow(tracker: Tracker) -> EpochListener:
-            def log(figures: Figures, best: float) -> None:
-                rest = {name: value for name, value in figures.items() if name != "epoch"}
-                tracker.log(int(figures["epoch"]), rest)
+        def track(tracker: Tracker, figures: Figures, best: float) -> None:
+            rest = {name: value for name, value in figures.items() if name != "epoch"}
+            tracker.log(int(figures["epoch"]), rest)
 
-            return log
-
-        listeners = {name: follow(tracker) for name, tracker in trackers.items()}
+        listeners: dict[str, EpochListener] = {
+            name: partial(track, tracker) for name, tracker in trackers.items()
+        }
         listeners["progress"] = self._print
         if on_epoch is not None:
             listeners["report"] = on_epoch
@@ -67,11 +67,11 @@ class Here:
             log_line(text, training=self._run.name, **fields)
 
     def epoch(self, figures: Figures, best: float) -> None:
-        """Tells all; who fails is told again with the next epoch, or by `finish`."""
+        """Tells all; a listener that fails is told again with the next epoch, or by `finish`."""
         self._listeners.tell(figures, best)
 
     def finish(self) -> None:
-        """Tells those of the last epoch who failed; raises an error of theirs."""
+        """Tells listeners that failed the last epoch again; raises an error of theirs."""
         self._listeners.finish()
 
     def _print(self, figures: Figures, best: float) -> None:

@@ -30,7 +30,7 @@ def train_small(run: Run, data: DataConfig = DATA, seed: int = 307) -> None:
     trainer: pl.Trainer = build_trainer(config.training, accelerator="cpu")
     trainer.fit(experiment.module, datamodule=experiment)
     trainer.save_checkpoint(Path(run.path) / CHECKPOINT, weights_only=False)
-    run.write_record(training_metrics(checkpoint=CHECKPOINT))
+    run.write_record(training_metrics())
     run.write_record(RunRecord.start(config, run.name).finish())
 
 

@@ -1,3 +1,6 @@
+"""Training and evaluation on Ray, which leave what one process leaves."""
+
+import json
 import os
 import re
 import signal
@@ -13,9 +16,10 @@ import pytest
 import ray
 import torch
 
+from jobs.evaluate import run as run_evaluate
 from raylab.arc.config.jobs import TrainConfig
-from raylab.arc.config.models import ChampionConfig, EncoderDecoderConfig
-from raylab.arc.config.sections import DataConfig, TrainingConfig
+from raylab.arc.config.models import ChampionConfig
+from raylab.arc.config.sections import DataConfig, ScoringConfig, TaskTrainingConfig
 from raylab.arc.data.split import load_sides
 from raylab.arc.on_ray.train import fit
 from raylab.arc.on_ray.train_worker import SETTINGS, work
@@ -27,27 +31,14 @@ from raylab.core.errors import NonFiniteLossError, RunError, WorkersLostError
 from raylab.core.log import details, json_lines
 from raylab.core.runs.run import Run
 from raylab.core.tracking import Figures
+from tests.arc.conftest import small_training
+from tests.arc.evaluation.models import evaluation, train_small
 from tests.log_lines import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
 EPOCHS = 6
-SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
-DATA = DataConfig(every=40)
-"""Ten tasks of ARC-AGI-1."""
-
-
-def config(tmp_path: Path, name: str, *, workers: int = 1, **changes: Any) -> TrainConfig:
-    training = {"epochs": 3, "batch_size": 4, "patience": None} | changes.pop("training", {})
-    fields: dict[str, Any] = {
-        "model": SMALL,
-        "data": DATA,
-        "training": TrainingConfig(**training),
-        "cluster": ClusterConfig(workers=workers, cpus_per_worker=1),
-        "storage": str(tmp_path),
-        "name": name,
-    }
-    return TrainConfig(**(fields | changes))
+TWO_WORKERS = {"cluster": ClusterConfig(workers=2, cpus_per_worker=1)}
 
 
 def run(settings: TrainConfig) -> TrainingMetrics:
@@ -97,8 +88,8 @@ def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one
     steady = ChampionConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1, **certain)
     data = DataConfig(every=20, max_side=12, val_fraction=0.4)
     fields: dict[str, Any] = {"model": steady, "data": data}
-    training = {"epochs": EPOCHS, "keep_checkpoints": 1, "batch_size": 7}
-    settings = config(tmp_path, "killed", workers=2, training=training, **fields)
+    training = {"epochs": EPOCHS, "batch_size": 7}
+    settings = small_training(tmp_path, "killed", fields | TWO_WORKERS, **training)
     directory = tmp_path / "killed"
     seen: list[int] = []
 
@@ -115,7 +106,7 @@ def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one
     out, err = map(lines_of, capsys.readouterr())
     assert metrics == metrics_in(directory) and metrics.ended
     # Each epoch is there once: none was lost or repeated.
-    alone = config(tmp_path, "alone", training=training, **fields)
+    alone = small_training(tmp_path, "alone", fields, **training)
     sides = load_sides(data)
     here = local.fit(alone, Run.open(alone), sides, threads=1)
     for ours, theirs in zip(losses(metrics), losses(here), strict=True):
@@ -141,7 +132,7 @@ def test_a_killed_worker_costs_at_most_the_epoch_in_flight_and_the_run_is_as_one
     kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
     assert kept == {f"epoch-{epoch:04d}" for epoch in {metrics.best.epoch, EPOCHS}}
     assert actors_of("PreemptionWatcher")
-    assert run(settings.model_copy(update={"resume": True})) == metrics
+    assert run(settings) == metrics
     assert "trained already" in capsys.readouterr().out
 
 
@@ -157,9 +148,10 @@ def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_ar
     def here(settings: TrainConfig, on_epoch: EpochListener | None = None) -> TrainingMetrics:
         return local.fit(settings, Run.open(settings), sides, on_epoch=on_epoch, threads=1)
 
-    sides = load_sides(DATA)
-    fields = {"cluster": ClusterConfig(cpus_per_worker=1, max_failures=0), "resume": True}
-    begun = config(tmp_path, "begun", training={"epochs": 12}, **fields)
+    cluster = ClusterConfig(cpus_per_worker=1, max_failures=0)
+    fields = {"cluster": cluster, "data": DataConfig(every=40)}
+    begun = small_training(tmp_path, "begun", fields, epochs=12)
+    sides = load_sides(begun.data)
     with pytest.raises(Killed):
         here(begun, die)
     monkeypatch.setattr("raylab.arc.on_ray.train.SILENT_SECONDS", 1)
@@ -175,7 +167,7 @@ def test_a_run_goes_on_here_and_by_ray_train_where_workers_that_die_too_often_ar
     assert "worker 0 failed (" in told and "start again" not in told
     assert 2 <= len(metrics_in(tmp_path / "begun").history) < 12
     # To the last digit.
-    unbroken = config(tmp_path, "unbroken", training={"epochs": 12}, **fields)
+    unbroken = small_training(tmp_path, "unbroken", fields, epochs=12)
     assert losses(here(begun)) == losses(here(unbroken))
 
 
@@ -194,7 +186,7 @@ def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_error_is_
     cluster = ClusterConfig(workers=(1, 2), cpus_per_worker=1, **nodes)
     for name, output, level in (("quiet", nullcontext(), "CRITICAL"), ("loud", details(), "INFO")):
         with output, pytest.raises(NonFiniteLossError, match="the loss is nan"):
-            run(config(tmp_path, name, cluster=cluster))
+            run(small_training(tmp_path, name, {"cluster": cluster}))
         assert options["run_config"].logging_config.log_level == level
     scaling = options["scaling_config"]
     assert (scaling.num_workers, scaling.use_gpu) == ((1, 2), False)
@@ -203,7 +195,7 @@ def test_ray_train_gets_the_numbers_of_workers_and_their_nodes_and_its_error_is_
 
 def test_workers_agree_on_the_steps_of_a_given_time(tmp_path: Path):
     training = {"epochs": None, "max_minutes": 0.05, "schedule": "wsd"}
-    metrics = run(config(tmp_path, "timed", workers=2, training=training))
+    metrics = run(small_training(tmp_path, "timed", TWO_WORKERS, **training))
     # Workers that disagreed would wait for each other's gradients.
     assert metrics.ended and metrics.last.step == metrics.last.planned_steps
 
@@ -221,3 +213,21 @@ def test_a_worker_returns_the_errors_that_no_retry_would_fix(monkeypatch: pytest
     error = RunError("no space left")
     with pytest.raises(RunError):
         work(settings)
+
+
+def test_tasks_that_are_trained_on_are_answered_alike_by_ray_tasks(tmp_path: Path):
+    train_small(Run.at(f"{tmp_path}/one"))
+    adapted = TaskTrainingConfig(steps=2, augmentations=2, keep=True)
+    scoring = ScoringConfig(protocol="arc", metric="two_attempts", test_time_training=adapted)
+
+    def answers(name: str, **cluster: Any) -> dict[str, Any]:
+        changes = {"models": ("one",), "generations": ("published",), "scoring": scoring}
+        run_evaluate(evaluation(tmp_path, name, cluster=ClusterConfig(**cluster), **changes))
+        files = (tmp_path / name / "answers/one/published").iterdir()
+        return {path.stem: json.loads(path.read_text())["questions"] for path in files}
+
+    there = answers("arc", workers=2)
+    # With the threads that a Ray task has.
+    assert len(there) == 2 and there == answers("here", cpus_per_worker=1)
+    kept = tmp_path / "arc/specialists/one/published"
+    assert {path.stem for path in kept.iterdir()} == there.keys()

@@ -9,17 +9,15 @@ import pytest
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.on_ray import tune as tune_module
 from raylab.arc.on_ray.tune import TuneSearcher
-from raylab.arc.records import Epoch, TrainingMetrics
+from raylab.arc.records import TrainingMetrics
 from raylab.arc.sweep import TrialFailure
 from raylab.arc.training.reporter import EpochListener
 from raylab.core.errors import NonFiniteLossError, WorkersLostError
 from raylab.core.runs.run import Run
-from tests.arc.measured import epoch as epoch_of
-from tests.arc.measured import training_metrics
+from tests.arc.measured import epoch, training_metrics
 
 NAME = "aa_01-encoder_decoder-lr-0.001"
 SCORES = (0.25, 0.5, 0.125, 0.375)
-MEASURED = ("dense_grid_objective", "cell_accuracy", "grid_accuracy", "solve_rate")
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
 SETTINGS: dict[str, Any] = {
     "space": {"model": {"encoder_decoder": {}}, "training": {"lr": {"log_uniform": [1e-4, 1e-2]}}},
@@ -32,19 +30,9 @@ class Session:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.trial = ""
         self.reports: list[dict[str, Any]] = []
         self.trained: list[TrainConfig] = []
         self.error: Exception | None = None
-
-    def get_context(self) -> "Session":
-        return self
-
-    def get_trial_id(self) -> str:
-        return self.trial
-
-    def report(self, metrics: dict[str, Any]) -> None:
-        self.reports.append(metrics)
 
     def fit(
         self, config: TrainConfig, run: Run, sides: None, on_epoch: EpochListener, **place: object
@@ -52,31 +40,29 @@ class Session:
         if self.error is not None:
             raise self.error
         self.trained.append(config)
-        epochs: list[Epoch] = []
-        for score in SCORES:
+        for number, score in enumerate(SCORES, 1):
             measured = {"dense_grid_objective": score, "loss": 1 / score}
-            epochs.append(epoch_of(len(epochs) + 1, measured))
-            on_epoch(epochs[-1].row(), max(SCORES[: len(epochs)]))
+            on_epoch(epoch(number, measured).row(), max(SCORES[:number]))
         return training_metrics()
 
     def run(self, trial: str, **models: dict[str, Any]) -> list[int]:
-        """Run a trial as Tune does, beside more models; returns the epochs that it reported."""
-        self.trial = trial
+        """Runs a trial as Tune does, beside more models; returns the epochs that it reported."""
         before = len(self.reports)
         space = {**SETTINGS["space"], "model": SETTINGS["space"]["model"] | models}
         config = TuneConfig.model_validate({**SETTINGS, "space": space})
-        uri = str(self.path / "sweep")
-        tune_module._trial({"drawn": DRAWN}, config=config, uri=uri, sides=None)
+        context = SimpleNamespace(get_trial_id=lambda: trial)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ray.tune.get_context", lambda: context)
+            patch.setattr("ray.tune.report", self.reports.append)
+            patch.setattr(tune_module, "fit", self.fit)
+            uri = str(self.path / "sweep")
+            tune_module._trial({"drawn": DRAWN}, config=config, uri=uri, sides=None)
         return [report["epoch"] for report in self.reports[before:]]
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    session = Session(tmp_path)
-    for name in ("get_context", "report"):
-        monkeypatch.setattr(f"ray.tune.{name}", getattr(session, name))
-    monkeypatch.setattr(tune_module, "fit", session.fit)
-    return session
+def session(tmp_path: Path) -> Session:
+    return Session(tmp_path)
 
 
 def test_the_score_of_a_trial_is_its_best_epoch_so_far_as_trials_are_ranked(session: Session):
@@ -91,12 +77,8 @@ def test_equal_trials_of_both_kinds_are_told_apart_by_their_loss(session: Sessio
     assert [config.training.monitor for config in session.trained] == ["val_solve_rate"]
     # The lower the loss of 4, 2, 8 and 8/3, the more it adds, but never a grid.
     scores = [report["score"] for report in session.reports]
-    assert scores == [
-        pytest.approx(best + tie, abs=1e-12)
-        for best, tie in zip(
-            (0.25, 0.5, 0.5, 0.5), (1e-6 / 5, 1e-6 / 3, 1e-6 / 9, 1e-6 / (11 / 3)), strict=True
-        )
-    ]
+    ties = [0.25 + 1e-6 / 5, 0.5 + 1e-6 / 3, 0.5 + 1e-6 / 9, 0.5 + 1e-6 / (11 / 3)]
+    assert scores == pytest.approx(ties, abs=1e-12)
 
 
 def test_a_sweep_that_goes_on_draws_nothing_again(tmp_path: Path):
@@ -116,33 +98,27 @@ def test_a_sweep_that_goes_on_draws_nothing_again(tmp_path: Path):
     assert after.suggest("e") == TuneSearcher.FINISHED
 
 
-def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Session):
-    session.error = NonFiniteLossError("loss is nan")
-    assert session.run("aa_01") == [4]
-    assert session.reports[0]["failure"] == "loss is nan"
-    assert session.reports[0]["score"] == 0.0
-    failure = Run.at(f"{session.path}/sweep/trials/{NAME}").read_record(TrialFailure)
-    assert failure == TrialFailure(message="loss is nan")
-
-
-def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
+def test_a_trial_that_cannot_be_trained_is_a_result_and_one_that_lost_its_workers_is_none(
+    session: Session,
+):
+    run = Run.at(f"{session.path}/sweep/trials/{NAME}")
     session.error = WorkersLostError("a node died")
     with pytest.raises(WorkersLostError):
         session.run("aa_01")
-    assert not session.reports
-    assert not (session.path / f"sweep/trials/{NAME}/failure.json").exists()
+    assert not session.reports and run.read_record(TrialFailure) is None
+    session.error = NonFiniteLossError("loss is nan")
+    assert session.run("aa_01") == [4]
+    assert session.reports == [{"failure": "loss is nan", "score": 0.0, "epoch": 4}]
+    assert run.read_record(TrialFailure) == TrialFailure(message="loss is nan")
 
 
 def test_a_process_that_has_grown_takes_no_further_trial(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ):
     grown = tune_module.GROWTH_BYTES
-    memory = iter([100, 100 + grown, 101 + grown])
-
-    def process() -> SimpleNamespace:
-        return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=next(memory)))
-
-    monkeypatch.setattr(tune_module.psutil, "Process", process)
+    memory = iter(SimpleNamespace(rss=rss) for rss in (100, 100 + grown, 101 + grown))
+    process = SimpleNamespace(memory_info=lambda: next(memory))
+    monkeypatch.setattr(tune_module.psutil, "Process", lambda: process)
     monkeypatch.setattr(tune_module, "_memory_of_first_trial", lambda: 100)
     assert session.run("aa_01") == session.run("bb_02") == [1, 2, 3, 4]
     with pytest.raises(WorkersLostError, match="starts in a new one"):
@@ -156,7 +132,8 @@ def test_the_progress_tells_the_trials_that_have_ended_and_the_best_score(
     def tell(message: str, **fields: Any) -> None:
         told.append((fields["done"], fields["figures"]))
 
-    row = epoch_of(1, dict.fromkeys(MEASURED, 0.5)).row()
+    measured = ("dense_grid_objective", "cell_accuracy", "grid_accuracy", "solve_rate")
+    row = epoch(1, dict.fromkeys(measured, 0.5)).row()
 
     def trial(name: str, ended: bool, best: float) -> SimpleNamespace:
         state = {"last_result": {"score": best}, "is_finished": lambda: ended}

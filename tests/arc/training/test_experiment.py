@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import LambdaCallback
 
 from raylab.arc import device
 from raylab.arc.checkpoints import load_weights, read_checkpoint
@@ -80,45 +81,34 @@ def tasks() -> tuple[Task, ...]:
 
 # Overfitting real tasks
 
-REAL_TASKS = ("239be575", "25ff71a9", "d631b094")
-"""Outputs of 1 x 1, 3 x 3, and of 1 x 2 and 1 x 3; inputs up to 5 x 7."""
-
-
-class Learnt(pl.Callback):
-    """Ends the training once a validation solves every task."""
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        trainer.should_stop = values_of(trainer)["val_solve_rate"] == 1.0
-
-
-SIZES: dict[str, Any] = {"d_model": 64, "d_ff": 128, "heads": 4, "embedding_dropout": 0.0}
+BARE: dict[str, Any] = {"d_model": 64, "d_ff": 128, "heads": 4, "embedding_dropout": 0.0}
 
 
 @pytest.mark.parametrize(
     "model",
     [
         ChampionConfig(
-            encoder_dropout=0.0,
-            decoder_dropout=0.0,
-            colour_relabelling=False,
-            size_rule=False,
-            **SIZES,
+            encoder_dropout=0.0, decoder_dropout=0.0, colour_relabelling=False, size_rule=False,
+            **BARE,
         ),
-        EncoderDecoderConfig(dropout=0.0, **SIZES),
-        DecoderOnlyConfig(dropout=0.0, **SIZES),
+        EncoderDecoderConfig(dropout=0.0, **BARE),
+        DecoderOnlyConfig(dropout=0.0, **BARE),
     ],
     ids=lambda model: model.architecture,
-)
+)  # fmt: skip
 def test_six_real_pairs_are_learnt_by_heart(model: ModelConfig) -> None:
-    epochs = 300
-    config = settings(model, epochs=epochs, restart_epochs=epochs, lr=2e-3, batch_size=8)
-    tasks = load_tasks(DataConfig(tasks=REAL_TASKS, pairs_per_task=2))
+    def stop_when_learnt(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        trainer.should_stop = values_of(trainer)["val_solve_rate"] == 1.0
+
+    config = settings(model, epochs=300, restart_epochs=300, lr=2e-3, batch_size=8)
+    # Outputs of 1 x 1, 3 x 3, and of 1 x 2 and 1 x 3; inputs up to 5 x 7.
+    ids = ("239be575", "25ff71a9", "d631b094")
+    tasks = load_tasks(DataConfig(tasks=ids, pairs_per_task=2))
     assert sum(len(task.pairs) for task in tasks) == 6
-    trainer, _ = fit(config, tasks, Learnt(), check_val_every_n_epoch=20)
-    values = values_of(trainer)
-    assert values["val_grid_accuracy"] == 1.0
-    assert values["val_solve_rate"] == 1.0
-    assert values["val_shape_accuracy"] == 1.0
+    stop = LambdaCallback(on_validation_end=stop_when_learnt)
+    trainer, _ = fit(config, tasks, stop, check_val_every_n_epoch=20)
+    figures = ("val_grid_accuracy", "val_solve_rate", "val_shape_accuracy")
+    assert [values_of(trainer)[name] for name in figures] == [1.0, 1.0, 1.0]
 
 
 # The loss
@@ -178,11 +168,7 @@ class Poison(pl.Callback):
         self.validated_epochs: list[int] = []
 
     def on_train_batch_start(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        batch: TrainingStep,
-        batch_idx: int,
+        self, trainer: Any, pl_module: Any, batch: TrainingStep, batch_idx: int
     ) -> None:
         if trainer.global_step == self.step:
             self.spoil(pl_module)
@@ -199,23 +185,18 @@ class Poison(pl.Callback):
         next(module.parameters()).fill_(torch.nan)
 
 
-def failure(config: TrainConfig, tasks: Sequence[Task], poison: Poison) -> str:
-    with pytest.raises(NonFiniteLossError) as caught:
-        fit(config, tasks, poison)
-    return str(caught.value)
-
-
 def test_a_nan_loss_names_step_tasks_and_learning_rate(tasks: tuple[Task, ...]) -> None:
     config = settings(SMALL_MODELS["champion"], epochs=3, batch_size=2, lr=0.0123)
     per_epoch = Experiment(config, sides_of(tasks)).module.epoch_steps
     assert 4 < per_epoch < LOSS_CHECK_STEPS
     step = per_epoch + 3
     poison = Poison(step)
-    message = failure(config, tasks, poison)
+    with pytest.raises(NonFiniteLossError) as caught:
+        fit(config, tasks, poison)
     names = ", ".join(sorted(tasks[task].id for task in poison.tasks[step]))
     assert 0 < len(poison.tasks[step]) < len(tasks)
     assert poison.rates[step] != poison.rates[0]
-    assert message.startswith(
+    assert str(caught.value).startswith(
         f"loss is nan at step {step} (epoch 1) with learning rate {poison.rates[step]:.3g}, "
         f"on tasks {names}: lower training.lr"
     )
@@ -226,10 +207,11 @@ def test_a_nan_loss_names_step_tasks_and_learning_rate(tasks: tuple[Task, ...]) 
 def test_a_nan_loss_stops_a_long_epoch_and_that_of_a_validation_is_told_with_its_epoch() -> None:
     tasks = make_tasks(2 * LOSS_CHECK_STEPS, demonstrations=1, longest_side=2)
     config, poison = settings(SMALL_MODELS["encoder_decoder"], epochs=1, batch_size=1), Poison(2)
-    assert "at step 2 " in failure(config, tasks, poison)
+    with pytest.raises(NonFiniteLossError, match="at step 2 "):
+        fit(config, tasks, poison)
     assert len(poison.tasks) <= LOSS_CHECK_STEPS and poison.validated_epochs == []
-    message = failure(config, tasks[:2], Poison(None))
-    assert message.startswith("the validation loss is nan after epoch 1: ")
+    with pytest.raises(NonFiniteLossError, match=r"^the validation loss is nan after epoch 1: "):
+        fit(config, tasks[:2], Poison(None))
 
 
 # Validation
@@ -262,11 +244,12 @@ def test_the_demonstration_gain_is_the_loss_with_those_of_other_tasks_less_that_
     for pair, task in enumerate(store.task_of.tolist()):
         giver = by_size[givers[by_size.index(task)]]
         swapped = Draw(np.array([pair]), store.demonstrations[giver][None, :2])
-        batches = (own, batch_of(store, [pair], 2)), (other, build_batch(store, swapped))
-        for loss, batch in batches:
+        for loss, batch in (
+            (own, batch_of(store, [pair], 2)),
+            (other, build_batch(store, swapped)),
+        ):
             with torch.no_grad():
-                logits = module.model.eval()(batch)
-            loss.update(logits, batch.target.cells, batch.target.sizes)
+                loss.update(module.model.eval()(batch), batch.target.cells, batch.target.sizes)
     gain = values_of(trainer)["val_demonstration_gain"]
     assert gain == pytest.approx(float(other.compute() - own.compute()), abs=1e-5)
     assert abs(gain) > 1e-4
@@ -282,21 +265,24 @@ def saved(epoch: Fit, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_checkpoint_gives_back_the_model_and_what_it_was_made_with(
-    epoch: Fit, saved: Path, tasks: tuple[Task, ...]
+def test_a_checkpoint_gives_back_the_model_also_to_a_training_that_adds_its_tasks(
+    epoch: Fit, saved: Path, tasks: tuple[Task, ...], tmp_path: Path
 ) -> None:
     checkpoint = read_checkpoint(saved)
     assert checkpoint.uri == str(saved)
     assert checkpoint.seen == sides_of(tasks).seen
     assert checkpoint.model == SMALL_MODELS["champion"]
     # Dropout changes no weight, so that it may differ.
-    config = other("champion", embedding_dropout=0.5)
-    model = build_model(config)
-    load_weights(model, config, checkpoint)
-    trained = epoch[1].model.state_dict()
-    assert model.state_dict().keys() == trained.keys()
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, trained[name])
+    config = settings(other("champion", embedding_dropout=0.5), epochs=1)
+    others = tuple(replace(task, id=f"other-{task.id}") for task in make_tasks(2))
+    sides = sides_of(others)
+    experiment = Experiment(config, sides, checkpoint)
+    started, trained = (module.model.state_dict() for module in (experiment.module, epoch[1]))
+    assert started.keys() == trained.keys()
+    assert all(torch.equal(weight, trained[name]) for name, weight in started.items())
+    trainer, _ = fit(config, others, experiment=experiment)
+    trainer.save_checkpoint(tmp_path / "last")
+    assert read_checkpoint(tmp_path / "last").seen == sides.seen | checkpoint.seen
 
 
 class Malice:
@@ -394,15 +380,3 @@ def test_every_model_trains_and_validates_in_bfloat16(
     assert trainer.precision == "bf16-mixed"
     assert np.isfinite(values_of(trainer)["train_loss"])
     assert all(p.dtype == torch.float32 for p in module.parameters())
-
-
-def test_training_from_a_checkpoint_adds_its_tasks(saved: Path, tmp_path: Path) -> None:
-    parent = read_checkpoint(saved)
-    others = tuple(replace(task, id=f"other-{task.id}") for task in make_tasks(2))
-    config, sides = settings(parent.model, epochs=1), sides_of(others)
-    experiment = Experiment(config, sides, parent)
-    for name, tensor in experiment.module.model.state_dict().items():
-        assert torch.equal(tensor, parent.weights[name]), name
-    trainer, _ = fit(config, others, experiment=experiment)
-    trainer.save_checkpoint(tmp_path / "last")
-    assert read_checkpoint(tmp_path / "last").seen == sides.seen | parent.seen

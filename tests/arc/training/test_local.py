@@ -17,7 +17,6 @@ from raylab.arc import time_limit
 from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_path, read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.models import EncoderDecoderConfig
-from raylab.arc.config.sections import DataConfig, TrainingConfig
 from raylab.arc.data.split import Sides, load_sides
 from raylab.arc.inputs import read_inputs
 from raylab.arc.loss import MeanLoss
@@ -33,11 +32,11 @@ from raylab.core.errors import CheckpointError, ConfigError, RunError
 from raylab.core.page import table
 from raylab.core.runs.run import Run
 from raylab.core.tracking import Figures
+from tests.arc.conftest import TINY, small_training
 
 EPOCHS = 4
-SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
-DATA = DataConfig(every=80)
-"""Five tasks of ARC-AGI-1."""
+COSINES = {"restart_epochs": 2, "lr": 0.01}
+Ended = tuple[Run, TrainingMetrics]
 
 
 class Killed(BaseException):
@@ -46,32 +45,17 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def sides() -> Sides:
-    return load_sides(DATA)
+    return load_sides(small_training(Path()).data)
 
 
-def config(storage: Path, name: str = "run", **training: Any) -> TrainConfig:
-    settings = {"epochs": EPOCHS, "batch_size": 4, "patience": None, "keep_checkpoints": 1}
-    return TrainConfig(
-        model=SMALL,
-        data=DATA,
-        training=TrainingConfig.model_validate(settings | training),
-        cluster=ClusterConfig(cpus_per_worker=1),
-        storage=str(storage),
-        name=name,
-        resume=True,
-    )
-
-
-def trained(
-    settings: TrainConfig, sides: Sides, on_epoch: EpochListener | None = None
-) -> tuple[Run, TrainingMetrics]:
+def trained(settings: TrainConfig, sides: Sides, on_epoch: EpochListener | None = None) -> Ended:
     run = Run.open(settings)
     return run, fit(settings, run, sides, on_epoch=on_epoch)
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory, sides: Sides) -> tuple[Run, TrainingMetrics]:
-    return trained(config(tmp_path_factory.mktemp("unbroken")), sides)
+def unbroken(tmp_path_factory: pytest.TempPathFactory, sides: Sides) -> Ended:
+    return trained(small_training(tmp_path_factory.mktemp("unbroken"), **COSINES), sides)
 
 
 def figures(metrics: TrainingMetrics) -> list[tuple[int, float, Mapping[str, float]]]:
@@ -86,31 +70,32 @@ def checkpoints(run: Run) -> set[str]:
     return {*(run / CHECKPOINTS).names()}
 
 
-def raises(error: BaseException, at: int) -> EpochListener:
+def die_after(epoch: int) -> EpochListener:
     def listen(figures: Figures, best: float) -> None:
-        if figures["epoch"] == at:
-            raise error
+        if figures["epoch"] == epoch:
+            raise Killed
 
     return listen
 
 
+def killed(settings: TrainConfig, sides: Sides, after: int = 1) -> Run:
+    """A run that was killed after an epoch."""
+    with pytest.raises(Killed):
+        trained(settings, sides, on_epoch=die_after(after))
+    return Run.locate(settings)
+
+
 def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
-    unbroken: tuple[Run, TrainingMetrics],
+    unbroken: Ended, sides: Sides
 ) -> None:
     run, metrics = unbroken
     assert metrics.ended and run.read_record(TrainingMetrics) == metrics
-    assert [epoch for epoch, *_ in figures(metrics)] == [1, 2, 3, 4]
     best = max(metrics.history, key=lambda e: (e.validation["dense_grid_objective"], e.epoch))
     assert checkpoints(run) == {f"epoch-{epoch:04d}" for epoch in {best.epoch, EPOCHS}}
-    checkpoint = read_checkpoint(run / metrics.best.checkpoint)
-    assert checkpoint.model == SMALL
+    assert read_checkpoint(run / metrics.best.checkpoint).model == TINY
     assert (run / "tensorboard").names()
-
-
-def test_every_epoch_is_recorded(tmp_path: Path, sides: Sides) -> None:
-    _, metrics = trained(config(tmp_path, restart_epochs=2, lr=0.01), sides)
     steps = metrics.last.step // EPOCHS
-    assert [epoch.step for epoch in metrics.history] == [steps * n for n in (1, 2, 3, 4)]
+    assert [(e.epoch, e.step) for e in metrics.history] == [(n, n * steps) for n in (1, 2, 3, 4)]
     # A cosine over two epochs from 0.01 to 1.68e-6: both ends' mean, then again from the start.
     rates = [epoch.learning_rate for epoch in metrics.history]
     assert rates == pytest.approx([0.01, 0.00500084] * 2)
@@ -125,11 +110,8 @@ def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(
     losses = iter([0.25, 0.75, 0.25, 0.5])
     monkeypatch.setattr(MeanLoss, "compute", lambda self: torch.tensor(next(losses)))
     told: list[tuple[float, float]] = []
-    _, metrics = trained(
-        config(tmp_path, monitor="val_loss"),
-        sides,
-        on_epoch=lambda figures, best: told.append((figures["val_loss"], best)),
-    )
+    settings = small_training(tmp_path, monitor="val_loss")
+    _, metrics = trained(settings, sides, lambda row, best: told.append((row["val_loss"], best)))
     assert metrics.best.epoch == 3
     assert told == [(0.25, 0.25), (0.75, 0.25), (0.25, 0.25), (0.5, 0.25)]
 
@@ -159,7 +141,7 @@ def test_a_training_is_finished_once_it_is_tested_and_has_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader of its output goes away in an epoch, again before the test, and after it."""
-    settings = config(tmp_path)
+    settings = small_training(tmp_path)
     run = Run.at(tmp_path / "run")
     printers = {reporter: "epoch_line", outcome: "log_line", table: "console"}
     for module, printer in printers.items():
@@ -190,10 +172,9 @@ def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
         "augment_symmetries": True,
         "augment_demonstrations": "batch",
     }
-    whole, expected = trained(config(tmp_path, "whole", **options), sides)
-    with pytest.raises(Killed):
-        trained(config(tmp_path, **options), sides, on_epoch=raises(Killed(), at=2))
-    epochs: list[int] = []
+    whole, expected = trained(small_training(tmp_path, "whole", **options), sides)
+    killed(small_training(tmp_path, **options), sides, after=2)
+    epochs: list[float] = []
     build = local.Experiment
 
     def build_with_processes(*arguments: Any, **options: Any) -> Experiment:
@@ -203,11 +184,8 @@ def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
 
     # Batches that processes build are the same.
     monkeypatch.setattr(local, "Experiment", build_with_processes)
-    run, metrics = trained(
-        config(tmp_path, **options),
-        sides,
-        on_epoch=lambda figures, best: epochs.append(int(figures["epoch"])),
-    )
+    settings = small_training(tmp_path, **options)
+    run, metrics = trained(settings, sides, lambda row, best: epochs.append(row["epoch"]))
     assert epochs == [3, 4]
     assert figures(metrics) == figures(expected)
     assert checkpoints(run) == checkpoints(whole)
@@ -239,39 +217,40 @@ def test_a_training_of_a_given_time_ends_within_an_epoch_and_resumes_to_the_bit(
     monkeypatch.setattr(ArcModule, "training_step", step)
     monkeypatch.setattr(time_limit, "perf_counter", lambda: clock[0])
     options = {"epochs": None, "max_minutes": 1.1, "schedule": "wsd", "ema": 0.9}
-    whole, expected = trained(config(tmp_path, "whole", **options), sides)
+    whole, expected = trained(small_training(tmp_path, "whole", **options), sides)
     # Eleven steps of six seconds: four epochs of three steps, of which the last is cut.
     assert [epoch.step for epoch in expected.history] == [3, 6, 9, 11]
     assert expected.last.planned_steps == 11
     samples = expected.last.samples_per_second * expected.last.train_seconds
     assert samples == pytest.approx(2 / 3 * len(sides.train))
-    with pytest.raises(Killed):
-        trained(config(tmp_path, **options), sides, on_epoch=raises(Killed(), at=killed_at))
+    killed(small_training(tmp_path, **options), sides, after=killed_at)
     clock[0] += 1_000.0
-    run, metrics = trained(config(tmp_path, **options), sides)
+    run, metrics = trained(small_training(tmp_path, **options), sides)
     assert figures(metrics) == figures(expected)
     theirs, ours = (read_checkpoint(of / checkpoint_path(4)).weights for of in (whole, run))
     assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
 
 
-def test_a_run_killed_before_its_record_repeats_the_epoch(
-    tmp_path: Path,
-    sides: Sides,
-    unbroken: tuple[Run, TrainingMetrics],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def refuse_records(patch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Lets no run write the record of an epoch after the first."""
     write = Run.write_record
 
-    def die(run: Run, record: Any, name: str | None = None) -> None:
-        if isinstance(record, TrainingMetrics) and record.last.epoch == 2:
-            raise Killed
+    def write_record(run: Run, record: Any, name: str | None = None) -> None:
+        if isinstance(record, TrainingMetrics) and record.last.epoch > 1:
+            raise error
         write(run, record, name)
 
+    patch.setattr(Run, "write_record", write_record)
+
+
+def test_a_run_killed_before_its_record_repeats_the_epoch(
+    tmp_path: Path, sides: Sides, unbroken: Ended, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(Run, "write_record", die)
-        trained(config(tmp_path), sides)
+        refuse_records(patched, Killed())
+        trained(small_training(tmp_path, **COSINES), sides)
     assert checkpoints(Run.at(tmp_path / "run")) == {"epoch-0001", "epoch-0002"}
-    run, metrics = trained(config(tmp_path), sides)
+    run, metrics = trained(small_training(tmp_path, **COSINES), sides)
     assert figures(metrics) == figures(unbroken[1])
     assert checkpoints(run) == checkpoints(unbroken[0])
 
@@ -281,13 +260,12 @@ def test_a_run_that_stopped_early_trains_no_further(
 ) -> None:
     # Nothing learns at this rate, so the patience is used up soon.
     options = {"patience": 1, "epochs": 40, "lr": 1e-9}
-    _, expected = trained(config(tmp_path, "whole", **options), sides)
+    _, expected = trained(small_training(tmp_path, "whole", **options), sides)
     last = expected.last.epoch
     assert last < 40
-    with pytest.raises(Killed):
-        trained(config(tmp_path, **options), sides, on_epoch=raises(Killed(), at=last))
-    assert figures(trained(config(tmp_path, **options), sides)[1]) == figures(expected)
-    more = config(tmp_path, **options | {"epochs": 50})
+    killed(small_training(tmp_path, **options), sides, after=last)
+    assert figures(trained(small_training(tmp_path, **options), sides)[1]) == figures(expected)
+    more = small_training(tmp_path, **options | {"epochs": 50})
     assert figures(trained(more, sides)[1]) == figures(expected)
     assert f"trained already; it stopped early, at epoch {last}" in capsys.readouterr().out
 
@@ -297,14 +275,14 @@ def test_a_finished_run_is_prolonged(
     tmp_path: Path, schedule: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def done(name: str, **training: Any) -> TrainingMetrics:
-        train(read_inputs(config(tmp_path, name, schedule=schedule, **training)))
+        train(read_inputs(small_training(tmp_path, name, schedule=schedule, **training)))
         metrics = Run.at(tmp_path / name).read_record(TrainingMetrics)
         assert metrics is not None and metrics.ended and Run.at(tmp_path / name).is_finished
         return metrics
 
     short, whole = done("run", epochs=2), done("whole")
     with pytest.raises(RunError, match=r"training\.epochs: the run has 2, now 1"):
-        read_inputs(config(tmp_path, epochs=1, schedule=schedule))
+        read_inputs(small_training(tmp_path, epochs=1, schedule=schedule))
     longer = done("run")
     assert "run run goes on from epoch 2 to 4: its " in capsys.readouterr().out
     assert longer.history[:2] == short.history and longer.last.epoch == EPOCHS
@@ -320,16 +298,9 @@ def test_a_finished_run_is_prolonged(
 def test_a_record_that_cannot_be_written_keeps_the_checkpoint_that_it_names(
     tmp_path: Path, sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, full = Run.write_record, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def write_record(run: Run, record: Any, name: str | None = None) -> None:
-        if isinstance(record, TrainingMetrics) and record.last.epoch > 1:
-            raise full
-        write(run, record, name)
-
-    monkeypatch.setattr(Run, "write_record", write_record)
+    refuse_records(monkeypatch, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     with pytest.raises(OSError, match="No space left"):
-        trained(config(tmp_path), sides)
+        trained(small_training(tmp_path), sides)
     run = Run.at(tmp_path / "run")
     metrics = run.read_record(TrainingMetrics)
     assert metrics is not None and metrics.last.epoch == 1
@@ -337,9 +308,9 @@ def test_a_record_that_cannot_be_written_keeps_the_checkpoint_that_it_names(
 
 
 def test_an_epoch_is_not_stored_over_those_of_others_who_have_gone_further(
-    tmp_path: Path, sides: Sides, unbroken: tuple[Run, TrainingMetrics]
+    tmp_path: Path, sides: Sides, unbroken: Ended
 ) -> None:
-    settings, ahead = config(tmp_path), unbroken[1]
+    settings, ahead = small_training(tmp_path), unbroken[1]
 
     def go_on(figures: Figures, best: float) -> None:
         if figures["epoch"] == 2:
@@ -352,23 +323,15 @@ def test_an_epoch_is_not_stored_over_those_of_others_who_have_gone_further(
     assert "epoch-0003" not in checkpoints(run)
 
 
-def begun(storage: Path, sides: Sides, at: int = 1, **training: Any) -> Run:
-    """A run that was killed after an epoch."""
-    settings = config(storage, **training)
-    with pytest.raises(Killed):
-        trained(settings, sides, on_epoch=raises(Killed(), at=at))
-    return Run.at(storage / "run")
-
-
 def test_a_training_takes_the_sizes_of_the_model_that_it_starts_from(
-    tmp_path: Path, unbroken: tuple[Run, TrainingMetrics]
+    tmp_path: Path, unbroken: Ended
 ) -> None:
     run, metrics = unbroken
-    storage = {"storage": str(Path(run.path).parent), "data": DATA}
+    storage = {"storage": str(Path(run.path).parent), "data": run.record.config["data"]}
     model = EncoderDecoderConfig(dropout=0.0)
     started = read_inputs(TrainConfig(**storage, init_from=run.name, name="new", model=model))
     # Widths and layers are the first model's, what no weight depends on is its own.
-    assert started.config.model == SMALL.model_copy(update={"dropout": 0.0})
+    assert started.config.model == TINY.model_copy(update={"dropout": 0.0})
     best = run / metrics.best.checkpoint
     assert started.config.init_from == str(best)
     assert started.start is not None and started.start.uri == str(best)
@@ -377,26 +340,18 @@ def test_a_training_takes_the_sizes_of_the_model_that_it_starts_from(
         read_inputs(TrainConfig(**storage, init_from=run.name, name="new", model=wider))
 
 
-def test_a_damaged_checkpoint_or_that_of_other_tasks_is_refused(
+def test_a_checkpoint_of_another_run_epoch_or_data_and_a_gpu_that_is_not_there_are_refused(
     tmp_path: Path, sides: Sides
 ) -> None:
-    path = begun(tmp_path, sides) / checkpoint_path(1)
-    with pytest.raises(CheckpointError, match="is of another run, of other tasks"):
-        trained(config(tmp_path), replace(sides, train=sides.train[:-1]))
-    path.write(path.read()[:1000])
-    with pytest.raises(CheckpointError, match=r"epoch-0001/checkpoint\.ckpt: broken"):
-        trained(config(tmp_path), sides)
-
-
-def test_a_checkpoint_of_another_run_or_epoch_and_a_gpu_that_is_not_there_are_refused(
-    tmp_path: Path, sides: Sides
-) -> None:
-    run, other = begun(tmp_path, sides), begun(tmp_path / "other", sides, at=2, keep_checkpoints=2)
-    for wrong, epoch in ((run, 1), (other, 2)):
-        (wrong / checkpoint_path(epoch)).write((other / checkpoint_path(1)).read())
-    for storage, kept in ((tmp_path, 1), (tmp_path / "other", 2)):
-        with pytest.raises(CheckpointError, match=r"is of another run, .* or of another epoch"):
-            trained(config(storage, keep_checkpoints=kept), sides)
-    settings = config(tmp_path).model_copy(update={"cluster": ClusterConfig(use_gpu=True)})
+    own, others = small_training(tmp_path), small_training(tmp_path / "others", keep_checkpoints=2)
+    run, other = killed(own, sides), killed(others, sides, after=2)
+    of_another = r"is of another run, of other tasks, or of another epoch"
+    with pytest.raises(CheckpointError, match=of_another):
+        trained(own, replace(sides, train=sides.train[:-1]))
+    first = (other / checkpoint_path(1)).read()
+    for wrong, epoch, settings in ((run, 1, own), (other, 2, others)):
+        (wrong / checkpoint_path(epoch)).write(first)
+        with pytest.raises(CheckpointError, match=of_another):
+            trained(settings, sides)
     with pytest.raises(ConfigError, match="this machine has no GPU"):
-        trained(settings, sides)
+        trained(small_training(tmp_path, fields={"cluster": ClusterConfig(use_gpu=True)}), sides)
