@@ -43,22 +43,11 @@ def batch(store: PairStore, small_config: ModelConfig) -> Batch:
     return batch_of(store, QUERIES, small_config.context_pairs)
 
 
-def empty_grid(height: int, width: int) -> Grids:
-    places = [(row, col) for row in range(height) for col in range(width)]
-    return Grids(
-        cells=torch.zeros(1, len(places), dtype=torch.int64),
-        rows=torch.tensor([[row for row, _ in places]]),
-        cols=torch.tensor([[col for _, col in places]]),
-        sizes=torch.tensor([[height, width]]),
-        padded=False,
-    )
-
-
 @torch.no_grad()
 def slow_decode(model: GridModel, batch: Batch) -> NDArray[np.int64]:
     """The output for a batch of one query: the whole forward pass again for every cell."""
     height, width = model.choose_sizes(batch, model(batch).sizes).sides[0].tolist()
-    target = empty_grid(height, width)
+    target = as_targets([np.zeros((height, width), np.uint8)])
     for t in range(height * width):
         logits = model(batch._replace(target=target)).cells
         target.cells[0, t] = logits[0, t].argmax()
@@ -67,15 +56,15 @@ def slow_decode(model: GridModel, batch: Batch) -> NDArray[np.int64]:
 
 def images(grids: Grids) -> list[Grid]:
     """Each grid, after checking its coordinates and padding."""
-    found: list[Grid] = []
+    outputs: list[Grid] = []
     for cells, rows, cols, size in zip(*grids[:4], strict=True):
         height, width = size.tolist()
         area = height * width
         assert rows[:area].tolist() == [row for row in range(height) for _ in range(width)]
         assert cols[:area].tolist() == list(range(width)) * height
         assert (cells[area:] == PAD).all()
-        found.append(cells[:area].view(height, width).numpy().astype(np.uint8))
-    return found
+        outputs.append(cells[:area].view(height, width).numpy().astype(np.uint8))
+    return outputs
 
 
 def as_targets(outputs: list[Grid]) -> Grids:

@@ -13,10 +13,7 @@ from raylab.arc.data.content import (
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
 from tests.arc.conftest import fingerprint, least_form
-
-SOURCE = np.array([[1, 0, 0], [0, 2, 0]], np.uint8)
-TARGET = np.array([[1, 3], [0, 0], [2, 0]], np.uint8)
-NUMBER = 8585568601683621354
+from tests.arc.tasks import pair
 
 
 def classes(contents: dict[str, tuple[int, ...]]) -> list[set[str]]:
@@ -29,7 +26,7 @@ def classes(contents: dict[str, tuple[int, ...]]) -> list[set[str]]:
 
 
 def test_fingerprints_are_equal_where_the_least_forms_are() -> None:
-    """Small grids of few colours, of which many are equal, and real ones."""
+    """Small grids of few colours, many of them equal, and real ones."""
     rng = np.random.default_rng(0)
     small = [
         Pair(*(rng.integers(0, 3, rng.integers(1, 3, 2), np.uint8) for _ in range(2)))
@@ -43,22 +40,20 @@ def test_fingerprints_are_equal_where_the_least_forms_are() -> None:
 
 
 def test_a_fingerprint_is_the_same_in_every_process_and_company() -> None:
-    pair = Pair(SOURCE, TARGET)
-    assert fingerprint(pair) == NUMBER
+    one, number = pair("100/020", "13/00/20"), 8585568601683621354
+    assert fingerprint(one) == number
     others = tuple(load_tasks(DataConfig(every=20))[0].pairs)
-    assert fingerprint_tasks([Task("t", (*others, pair))])["t"][-1] == NUMBER
+    assert fingerprint_tasks([Task("t", (*others, one))])["t"][-1] == number
 
 
 def test_the_tasks_that_were_published_twice() -> None:
     """All packaged tasks, those of ARC-AGI-2 under ids of their own."""
-    everything: dict[str, tuple[int, ...]] = {}
-    for source in (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2):
-        for id_, pairs in fingerprint_tasks(
-            load_tasks(DataConfig(source=source, subset=Subset.ALL))
-        ).items():
-            everything[id_] = everything.get(id_, ()) + pairs
     # By content alone: the names of known twins are taken away.
-    unnamed = {f"task {id_}": pairs for id_, pairs in everything.items()}
+    unnamed: dict[str, tuple[int, ...]] = {}
+    for source in (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2):
+        tasks = load_tasks(DataConfig(source=source, subset=Subset.ALL))
+        for id_, pairs in fingerprint_tasks(tasks).items():
+            unnamed[f"task {id_}"] = unnamed.get(f"task {id_}", ()) + pairs
     twins = {frozenset(id_.removeprefix("task ") for id_ in ids) for ids in classes(unnamed)}
     assert twins == {*TWINS}
 
