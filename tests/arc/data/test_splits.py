@@ -12,11 +12,10 @@ import pytest
 
 from raylab.arc.config.sections import CurriculumConfig, DataConfig
 from raylab.arc.data.content import fingerprints
-from raylab.arc.data.generations import redraw
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import TEST, TRAIN, VAL, load_sides, split_pairs, split_tasks
-from raylab.arc.data.tasks import Pair, Task, store_pairs
+from raylab.arc.data.tasks import Pair, Task, redraw, store_pairs
 from raylab.core.errors import DataError
 from tests.arc.conftest import fingerprint, make_tasks
 from tests.arc.tasks import pair, write_json

@@ -8,10 +8,9 @@ from torch import Tensor
 from raylab.arc.config.sections import DataConfig
 from raylab.arc.data import steps as steps_module
 from raylab.arc.data.batching import Draw, build_batch, planned_loader
-from raylab.arc.data.generations import IDENTITY, Redrawing
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import Augmentation, StepPlan, cheapest_cuts
-from raylab.arc.data.tasks import Pair, PairStore, Task, store_pairs
+from raylab.arc.data.tasks import IDENTITY, Pair, PairStore, Redrawing, Task, store_pairs
 from tests.arc.conftest import make_tasks
 
 

@@ -93,37 +93,24 @@ def test_packaged_task_has_its_published_grids() -> None:
 # Selection
 
 
-@pytest.fixture
-def six_tasks(tmp_path: Path) -> Path:
+@pytest.mark.parametrize(
+    ("options", "ids", "kept"),
+    [
+        ({}, "abcdef", ([1, 2, 3], [4, 5])),
+        ({"every": 2}, "ace", ([1, 2, 3], [4, 5])),
+        ({"tasks": ("f", "b", "d"), "every": 2}, "bf", ([1, 2, 3], [4, 5])),
+        ({"pairs_per_task": 2}, "abcdef", ([1, 2], [])),
+        ({"pairs_per_task": 4}, "abcdef", ([1, 2, 3], [4])),
+    ],
+)
+def test_tasks_are_kept_in_the_order_of_ids_and_demonstrations_before_questions(
+    tmp_path: Path, options: Json, ids: str, kept: tuple[list[int], list[int]]
+) -> None:
     content = task([pair(1), pair(2), pair(3)], test=[pair(4), pair(5)])
     for name in "fbdace":
         write_json(tmp_path / f"{name}.json", content)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("options", "ids"),
-    [
-        ({}, "abcdef"),
-        ({"every": 2}, "ace"),
-        ({"tasks": ("f", "b", "d"), "every": 2}, "bf"),
-    ],
-)
-def test_tasks_and_every_keep_tasks_in_the_order_of_ids(
-    six_tasks: Path, options: Json, ids: str
-) -> None:
-    assert "".join(task.id for task in load_tasks(arc_json(six_tasks, **options))) == ids
-
-
-@pytest.mark.parametrize(
-    ("limit", "kept"),
-    [(None, ([1, 2, 3], [4, 5])), (2, ([1, 2], [])), (4, ([1, 2, 3], [4]))],
-)
-def test_pairs_per_task_keeps_demonstrations_first(
-    six_tasks: Path, limit: int | None, kept: tuple[list[int], list[int]]
-) -> None:
-    for loaded in load_tasks(arc_json(six_tasks, pairs_per_task=limit)):
-        assert colours(loaded) == kept
+    loaded = load_tasks(arc_json(tmp_path, **options))
+    assert [(task.id, colours(task)) for task in loaded] == [(id_, kept) for id_ in ids]
 
 
 def test_unknown_ids_are_refused_with_the_nearest_known_one(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import torch
 from raylab.arc.config.models import ModelConfig
 from raylab.arc.config.sections import ScoringConfig, VotesConfig
 from raylab.arc.data.batching import Batch
-from raylab.arc.data.generations import SYMMETRIES
-from raylab.arc.data.tasks import NO_OUTPUT, Pair, Task
+from raylab.arc.data.tasks import NO_OUTPUT, SYMMETRIES, Pair, Task
 from raylab.arc.models.base import START, Answers
 from raylab.arc.pages.pictures import contrast, keep_one_question, picture_attempts
 from raylab.arc.prize import answering

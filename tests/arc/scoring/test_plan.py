@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from raylab.arc.config.sections import DataConfig, ScoringConfig, TaskSource
-from raylab.arc.data.generations import redraw
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import load_sides
+from raylab.arc.data.tasks import redraw
 from raylab.arc.scoring.evaluation import score_tasks
 from raylab.arc.scoring.plan import generation_configs, part_seen, plan_scoring
 from raylab.core.errors import ConfigError, DataError, RunError
