@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from raylab.arc.config.models import ModelConfig
 from raylab.arc.data.batching import Batch, Grids, pad_grids
 from raylab.arc.data.tasks import PAD, Grid, Pair, PairStore, Task, store_pairs
+from raylab.arc.grid_metrics import Count
 from raylab.arc.models.base import AutoregressiveModel, GridModel, exact_matches
-from raylab.arc.scoring.evaluation import predict
+from raylab.arc.scoring.evaluation import count_batch
 from tests.arc.conftest import batch_of, limit_sides, make_tasks, size_head, small_model
 
 QUERIES = [0, 7, 13, 21, 24, 36]
@@ -132,4 +133,4 @@ def test_candidates_alone_give_the_answer_for_all(
     everything = exact_matches(model.answers(batch).grids, batch.target)
     assert everything.tolist() == expected
     with torch.no_grad():
-        assert predict(model, batch).solved.tolist() == expected
+        assert count_batch(model, batch)[:, Count.SOLVED].tolist() == expected

@@ -191,32 +191,26 @@ def count(metrics: GridMetrics, samples: list[Sample], extra: int = 0) -> None:
     metrics.update(counts, torch.tensor([sample[3] for sample in samples]))
 
 
-def counted(samples: list[Sample], batch_size: int, extra: int = 0) -> GridMetrics:
+@pytest.mark.parametrize(
+    ("seed", "batch_size", "extra"), [(0, 60, 0), (0, 1, 0), (1, 7, 0), (1, 7, 5)]
+)
+def test_metrics_agree_with_loops_for_any_batches_and_padding(
+    seed: int, batch_size: int, extra: int
+) -> None:
+    samples = random_samples(seed, 60)
     metrics = GridMetrics(("a", "b", "c"), torch.arange(3))
     for start in range(0, len(samples), batch_size):
         count(metrics, samples[start : start + batch_size], extra)
-    return metrics
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_batch_functions_agree_with_loops(seed: int) -> None:
-    samples = random_samples(seed, 23)
-    source, target, prediction = (padded([s[i] for s in samples]) for i in range(3))
-    values = as_floats(
+    values = as_floats(metrics.compute())
+    values.pop("compositional_gap_rate")
+    expected = looped_metrics(samples)
+    assert values == pytest.approx(expected, abs=1e-7)
+    source, target, prediction = (padded([s[i] for s in samples], extra) for i in range(3))
+    batch = as_floats(
         compute_grid_metrics(prediction, target)
         | compute_copy_metrics_on_batch(source, target, prediction)
     )
-    expected = looped_metrics(samples)
-    assert values == pytest.approx({name: expected[name] for name in values}, abs=1e-7)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_metrics_of_epoch_and_groups_agree_with_loops(seed: int) -> None:
-    samples = random_samples(seed, 60)
-    metrics = counted(samples, batch_size=7)
-    values = as_floats(metrics.compute())
-    values.pop("compositional_gap_rate")
-    assert values == pytest.approx(looped_metrics(samples), abs=1e-7)
+    assert batch == pytest.approx({name: expected[name] for name in batch}, abs=1e-7)
     for position, figures in enumerate(metrics.by_group().values()):
         own = [sample for sample in samples if sample[3] == position]
         expected = looped_metrics(own)
@@ -225,23 +219,6 @@ def test_metrics_of_epoch_and_groups_agree_with_loops(seed: int) -> None:
         expected["compositional_gap_rate"] = float(formal)
         assert figures.grids == len(own)
         assert figures.metrics == pytest.approx(expected, abs=1e-6)
-
-
-# Epoch metrics
-
-
-def test_epoch_metrics_do_not_depend_on_batches_order_or_padding() -> None:
-    samples = random_samples(11, 41)
-    reference = counted(samples, batch_size=1)
-    shuffled = [samples[i] for i in np.random.default_rng(0).permutation(len(samples))]
-    for other in (
-        counted(samples, batch_size=41),
-        counted(samples, batch_size=6),
-        counted(shuffled, batch_size=6),
-        counted(samples, batch_size=6, extra=5),
-    ):
-        assert as_floats(other.compute()) == as_floats(reference.compute())
-        assert other.by_group() == reference.by_group()
 
 
 def test_the_formal_gap_is_a_share_of_tasks() -> None:

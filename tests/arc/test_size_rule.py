@@ -116,15 +116,6 @@ def test_answers_have_the_size_of_the_rule_and_else_the_predicted_one(
     assert counts[:, Count.CORRECT_SHAPES].tolist() == [read, 0]
 
 
-@pytest.mark.parametrize("name", ["champion", "recursive", "decoder_only_with_context"])
-def test_no_answer_depends_on_the_size_of_the_target(batch: Batch, name: str) -> None:
-    model = limit_sides(small_model(SMALL_MODELS[name]), 3)
-    wrong = batch._replace(target=batch.target._replace(sizes=batch.target.sizes + 1))
-    for other in (wrong, batch.without_outputs):
-        assert torch.equal(demonstrated_sizes(other), demonstrated_sizes(batch))
-        assert torch.equal(model.answers(other).grids.cells, model.answers(batch).grids.cells)
-
-
 def test_a_size_of_the_rule_counts_as_certain(batch: Batch) -> None:
     model = small_model(SMALL_MODELS["champion"])
     logits = torch.randn(2, 2, 30)
