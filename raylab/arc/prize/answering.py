@@ -127,6 +127,7 @@ def answer_tasks(
     views = max(scoring.votes.views, ATTEMPTS)
     total = views * sum(pair.input.size for task in posed for pair in task.questions)
     done, queries, chunks = 0, 0, list[list[Task]]()
+    # Tasks with many test inputs would fill the memory together.
     for task in posed:
         more = views * len(task.questions)
         if not chunks or queries + more > QUERIES:

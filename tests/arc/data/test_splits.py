@@ -12,7 +12,6 @@ import pytest
 
 from raylab.arc.config.sections import CurriculumConfig, DataConfig
 from raylab.arc.data.content import fingerprints
-from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import TEST, TRAIN, VAL, load_sides, split_pairs, split_tasks
 from raylab.arc.data.tasks import Pair, Task, redraw, store_pairs
@@ -122,16 +121,6 @@ def test_one_task_under_several_ids_stays_on_one_side(seed: int) -> None:
         assert sum(ids <= {*side} for side in sides) == 1
     # Nine distinct tasks: 2 are tested, and of the 7 others 2 validate.
     assert [len({*side} - {"t007", "t011", "t002"}) for side in sides] == [5, 2, 2]
-
-
-def test_default_split_of_the_training_tasks() -> None:
-    tasks = load_tasks(DataConfig())
-    groups = group_tasks(tasks)
-    train, val, tested = split_ids(tasks, groups)
-    assert (len(train), len(val), len(tested)) == (277, 31, 92)
-    test = Counter(groups[id_] for id_ in tested)
-    for group, n in Counter(groups.values()).items():
-        assert abs(test[group] - n * 92 / 400) < 1
 
 
 # Splits by task from a file
