@@ -288,9 +288,12 @@ def test_pairs_of_re_arc_are_read_as_any_json(tmp_path: Path, indent: int | None
         return draw.integers(10, size=draw.integers(1, 31, 2)).tolist()
 
     written = [{"output": grid(), "input": grid()} for _ in range(50)]
-    # A key that is not read hides all later pairs from the fast reader.
-    for content in (written, [*written[:40], {**written[40], "x": [{}]}, *written[41:]]):
-        (tmp_path / "a.json").write_text(json.dumps(content, indent=indent))
+    written[40]["input"] = [[0]]
+    # A key that is not read hides all pairs from the fast reader, and -0 the pair that has it.
+    odd, negative = {**written[40], "x": [{}]}, {**written[40], "input": [["-0"]]}
+    for content in (written, *([*written[:40], each, *written[41:]] for each in (odd, negative))):
+        text = json.dumps(content, indent=indent).replace('"-0"', "-0")
+        (tmp_path / "a.json").write_text(text)
         (loaded,) = load_tasks(re_arc(tmp_path))
         grids = [{"output": p.output.tolist(), "input": p.input.tolist()} for p in loaded.pairs]
         assert grids == written
