@@ -30,7 +30,7 @@ RULES = {
     PREVIOUS_CELL: "previous cell",
     COPY_ELSE_PREVIOUS: "copy, else previous",
 }
-"""Labels of the rules that learn nothing, by the names that `raylab.arc.rules` gives them."""
+"""Labels of the baselines, by the names that `raylab.arc.rules` gives them."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
 
@@ -155,7 +155,7 @@ def worst(monitor: str) -> float:
 
 
 RuleMetrics = Mapping[str, Mapping[str, float]]
-"""Metrics of the rules that learn nothing, by rule and metric."""
+"""Metrics of the baselines, by baseline and metric."""
 
 
 def best_rule(rules: RuleMetrics, metric: str) -> tuple[str, float] | None:
@@ -206,6 +206,7 @@ def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Ten
         Count.CELLS: cells,
         Count.CORRECT_CELLS: correct_cells,
     }
+    # In whole numbers, so that no rounding decides.
     for count, percent in ((Count.TOL_90, 90), (Count.TOL_95, 95), (Count.TOL_99, 99)):
         counts[count] = ((cells > 0) & (100 * correct_cells >= percent * cells)).long()
     for dim, total, right in (

@@ -59,6 +59,7 @@ def _values(
 
 
 def _divide(numerator: Tensor, denominator: Tensor, empty: float) -> Tensor:
+    # float32 counts exactly only to 2^24 cells.
     ratio = numerator.double() / denominator.clamp(min=1)
     return torch.where(denominator > 0, ratio, torch.full_like(ratio, empty)).float()
 
@@ -79,10 +80,8 @@ def compute_grid_metrics(
 ) -> dict[str, Tensor]:
     """Returns the cell, grid, row and column accuracy of predicted grids.
 
-    Args:
-        predictions: (H, W) or (B, H, W) integers.
-        targets: the same shape; `pad_token` outside each grid.
-        pad_token: the value of cells outside a grid.
+    Predictions and targets are integers of one shape, (H, W) or (B, H, W); targets are `pad_token`
+    outside each grid.
 
     Returns:
         Scalars in [0, 1]: `cell_accuracy` (micro, over all cells), `grid_accuracy`,
@@ -120,14 +119,10 @@ def compute_copy_metrics_on_batch(
 ) -> dict[str, Tensor]:
     """Returns metrics of the changed cells, which copying the source would miss.
 
-    Source and target are compared by (row, column). A target cell without a source cell counts as
-    changed, whatever is predicted.
-
-    Args:
-        source: (H', W') or (B, H', W') integers, `pad_token` outside each grid.
-        target: (H, W) or (B, H, W), likewise.
-        prediction: the shape of `target`.
-        pad_token: the value of cells outside a grid.
+    The integers of source, (H', W') or (B, H', W'), and target, (H, W) or (B, H, W), are
+    `pad_token` outside each grid; the prediction has the shape of the target. Source and target are
+    compared by (row, column). A target cell without a source cell counts as changed, whatever is
+    predicted.
 
     Returns:
         Scalars in [0, 1]: `change_recall`, `change_precision`, `transformation_f1` (1 where there
@@ -160,7 +155,7 @@ def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) 
     its parts.
 
     `counts` are (N, counts), one row per grid or task. There are no errors if N < 2, and none for a
-    metric with a denominator of 0, whose value is a convention and not an estimate.
+    metric with a denominator of 0: its value is a convention and no estimate.
     """
     rows = len(counts)
     if rows < 2:
@@ -188,6 +183,7 @@ def task_intervals(
     is 0, there are as many draws as tasks. With a single task of the (tasks, counts) `counts` there
     is no interval, nor of an objective that exceeds 1.
     """
+    # A task without a grid is no draw.
     own = counts[counts[:, Count.GRIDS] > 0]
     values = as_floats(metric_values(own.sum(0), weights))
     intervals: dict[str, Interval] = {}

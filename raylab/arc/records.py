@@ -98,8 +98,7 @@ class HeldOut(Part):
 
     by: SplitBy = "task"
     """With `pair`, other pairs of the same tasks were trained on; with `question` their
-    demonstrations; with `level` other levels of the same families; with `family` other families of
-    the curriculum."""
+    demonstrations."""
     side: Literal["test", "validation"]
     """The side of the split that the tasks are on; those of validation chose the epoch too."""
     chosen_on: bool
@@ -115,7 +114,7 @@ class HeldOut(Part):
     groups: Mapping[str, GroupMetrics]
     """Metrics by group of the tasks."""
     rules: RuleMetrics
-    """Metrics of the rules that learn nothing on the same tasks."""
+    """Metrics of the baselines on the same tasks."""
     group_rules: Mapping[str, RuleMetrics] = Field(default={})
     """The same by group of the tasks; empty on the validation side."""
     by_task: Mapping[str, TaskFigures] = Field(default={})
@@ -160,7 +159,7 @@ class TrainingMetrics(Record):
     ended: bool = False
     """True once no epoch is left to train; the test may be."""
     rules: RuleMetrics = Field(default={})
-    """Metrics of the rules that learn nothing on the same validation tasks."""
+    """Metrics of the baselines on the same validation tasks."""
     test: HeldOut | None = None
     """Figures of the best epoch on the test side; None until it is tested, and in the trials of a
     sweep that are not the best."""
@@ -200,7 +199,7 @@ class PipelineMetrics(Record):
 
 
 class RuleScores(Record):
-    """Mean scores of the rules that learn nothing on the tasks of a score tree, kept beside it."""
+    """Mean scores of the baselines on the tasks of a score tree, kept beside it."""
 
     file: ClassVar[str] = f"{SCORES}-rules.json"
 
@@ -278,7 +277,7 @@ class EvaluationMetrics(Record):
     models: Mapping[str, Mapping[str, float]]
     """Mean over the units, in [0, 1], by model and generation."""
     rules: RuleMetrics = Field(default={})
-    """The same of the rules that learn nothing, by rule and generation."""
+    """The same of the baselines, by rule and generation."""
 
     by: Literal["task", "pair"] = "task"
     """With `pair`, the scored pairs are new and their tasks were seen."""
@@ -286,7 +285,7 @@ class EvaluationMetrics(Record):
     """Scores as ARC Prize counts them, by model or submission and generation; none by pairs, of
     generations without a known test output."""
     prize_rules: Mapping[str, Mapping[str, PrizeScore]] = Field(default={})
-    """The same of the rules that learn nothing."""
+    """The same of the baselines."""
 
 
 class PredictedGrid(Part):

@@ -1,4 +1,4 @@
-"""Rules that learn nothing, measured like the models that they are compared with.
+"""Baselines: rules that learn nothing, measured like the models that they are compared with.
 
 Teacher-forced, a rule knows what a model knows at a cell: the source, the size of the target, and
 the true cells before it.
@@ -29,12 +29,12 @@ BATCH_SIZE = 256
 DEMONSTRATIONS = 2
 """Demonstrations of a query whose sizes are read, as many as most models read by default."""
 
-RuleCounts = Mapping[str, Tensor]
-"""(N, counts) int64 by rule: the counts of N pairs, in the order of `Count`."""
 
+def count_rules(store: PairStore, pairs: Indices) -> Mapping[str, Tensor]:
+    """Returns the counts of every rule on N `pairs` of the store, at least one.
 
-def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
-    """Returns the counts of every rule on `pairs` of the store, at least one."""
+    They are (N, counts) int64 by rule, in the order of `Count`.
+    """
     counts = {
         rule: torch.zeros(len(store.task_of), len(Count), dtype=torch.int64) for rule in RULES
     }
@@ -52,6 +52,7 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
                 shape_correct=(answers[rule].sizes == batch.target.sizes).all(dim=1),
                 shape_by_rule=by_rule,
             )
+    # Batches come by length, and the counts in the order of `pairs`.
     return {rule: own[torch.tensor(pairs)] for rule, own in counts.items()}
 
 
@@ -91,6 +92,7 @@ def free_answers(batch: Batch) -> dict[str, Grids]:
     source, sizes = batch.source, demonstrated_sizes(batch)
     blank = canvas(torch.where(sizes > 0, sizes, source.sizes))
     within, copied = inside(blank), overlay(source, blank)
+    # The place of the last copied cell, at or before each cell.
     last = torch.where(copied != PAD, torch.arange(copied.shape[1]), 0).cummax(dim=1).values
     answers = {
         COPY_SOURCE: copied,

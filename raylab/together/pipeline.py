@@ -12,7 +12,17 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import Sides
 from raylab.arc.evaluation.scores import score_plan
 from raylab.arc.on_ray.train import fit
-from raylab.arc.pages.models import Models, accuracy_phrase, rule_label, summary_table
+from raylab.arc.pages.models import (
+    Models,
+    accuracy_phrase,
+    list_caveats,
+    rule_label,
+    summarize_models,
+    summarize_tuning,
+    summary_table,
+    training_sections,
+    tuning_sections,
+)
 from raylab.arc.pages.pictures import (
     SHOWN_MODELS,
     choose_pictures,
@@ -20,13 +30,6 @@ from raylab.arc.pages.pictures import (
     keep_one_question,
     picture_attempts,
     picture_blocks,
-)
-from raylab.arc.pages.training import (
-    list_caveats,
-    summarize_models,
-    summarize_tuning,
-    training_sections,
-    tuning_sections,
 )
 from raylab.arc.prize.answering import Exam, solve
 from raylab.arc.records import (

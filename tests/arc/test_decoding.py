@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from raylab.arc.config.models import ModelConfig
 from raylab.arc.data.batching import Batch, Grids, pad_grids
 from raylab.arc.data.tasks import PAD, Grid, Pair, PairStore, Task, store_pairs
+from raylab.arc.grid_metrics import Count
 from raylab.arc.models.base import AutoregressiveModel, GridModel, exact_matches
-from raylab.arc.scoring.evaluation import predict
+from raylab.arc.scoring.evaluation import count_batch
 from tests.arc.conftest import batch_of, limit_sides, make_tasks, size_head, small_model
 
 QUERIES = [0, 7, 13, 21, 24, 36]
@@ -43,22 +44,11 @@ def batch(store: PairStore, small_config: ModelConfig) -> Batch:
     return batch_of(store, QUERIES, small_config.context_pairs)
 
 
-def empty_grid(height: int, width: int) -> Grids:
-    places = [(row, col) for row in range(height) for col in range(width)]
-    return Grids(
-        cells=torch.zeros(1, len(places), dtype=torch.int64),
-        rows=torch.tensor([[row for row, _ in places]]),
-        cols=torch.tensor([[col for _, col in places]]),
-        sizes=torch.tensor([[height, width]]),
-        padded=False,
-    )
-
-
 @torch.no_grad()
 def slow_decode(model: GridModel, batch: Batch) -> NDArray[np.int64]:
     """The output for a batch of one query: the whole forward pass again for every cell."""
     height, width = model.choose_sizes(batch, model(batch).sizes).sides[0].tolist()
-    target = empty_grid(height, width)
+    target = as_targets([np.zeros((height, width), np.uint8)])
     for t in range(height * width):
         logits = model(batch._replace(target=target)).cells
         target.cells[0, t] = logits[0, t].argmax()
@@ -67,15 +57,15 @@ def slow_decode(model: GridModel, batch: Batch) -> NDArray[np.int64]:
 
 def images(grids: Grids) -> list[Grid]:
     """Each grid, after checking its coordinates and padding."""
-    found: list[Grid] = []
+    outputs: list[Grid] = []
     for cells, rows, cols, size in zip(*grids[:4], strict=True):
         height, width = size.tolist()
         area = height * width
         assert rows[:area].tolist() == [row for row in range(height) for _ in range(width)]
         assert cols[:area].tolist() == list(range(width)) * height
         assert (cells[area:] == PAD).all()
-        found.append(cells[:area].view(height, width).numpy().astype(np.uint8))
-    return found
+        outputs.append(cells[:area].view(height, width).numpy().astype(np.uint8))
+    return outputs
 
 
 def as_targets(outputs: list[Grid]) -> Grids:
@@ -143,4 +133,4 @@ def test_candidates_alone_give_the_answer_for_all(
     everything = exact_matches(model.answers(batch).grids, batch.target)
     assert everything.tolist() == expected
     with torch.no_grad():
-        assert predict(model, batch).solved.tolist() == expected
+        assert count_batch(model, batch)[:, Count.SOLVED].tolist() == expected

@@ -1,3 +1,5 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -18,24 +20,8 @@ from raylab.arc.metrics import (
 )
 
 Grid = NDArray[np.int64]
-Rows = list[list[int]]
 Sample = tuple[Grid, Grid, Grid, int, bool, bool]
 """Source, target, prediction, group, solved, right shape."""
-
-
-def grid_values(prediction: Rows, target: Rows) -> dict[str, float]:
-    values = compute_grid_metrics(torch.tensor(prediction), torch.tensor(target))
-    return {name: float(value) for name, value in values.items()}
-
-
-def copy_values(source: Rows, target: Rows, prediction: Rows) -> dict[str, float]:
-    grids = (torch.tensor(rows) for rows in (source, target, prediction))
-    return {name: float(v) for name, v in compute_copy_metrics_on_batch(*grids).items()}
-
-
-def row_of(correct: int, cells: int) -> tuple[Rows, Rows]:
-    """Prediction and target of a 1 x `cells` grid with `correct` right cells."""
-    return [[1] * correct + [2] * (cells - correct)], [[1] * cells]
 
 
 # Grid metrics on hand cases
@@ -44,7 +30,8 @@ def row_of(correct: int, cells: int) -> tuple[Rows, Rows]:
 def test_a_two_dimensional_tensor_is_one_grid() -> None:
     # One wrong cell of four spoils one row of two and one column of two.
     # Read as two grids, grid_accuracy would be 0.5.
-    assert grid_values([[1, 2], [3, 4]], [[1, 2], [3, 5]]) == {
+    prediction, target = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[1, 2], [3, 5]])
+    assert as_floats(compute_grid_metrics(prediction, target)) == {
         "cell_accuracy": 0.75,
         "grid_accuracy": 0.0,
         "grid_tol_0p90": 0.0,
@@ -59,9 +46,9 @@ def test_a_two_dimensional_tensor_is_one_grid() -> None:
 def test_tolerances_for_every_count_of_right_cells() -> None:
     # Integer arithmetic: correct / cells >= p / 100 just when 100 correct >= p cells.
     for cells in (*range(1, 21), 99, 100, 101, 900):
-        rows = [row_of(correct, cells) for correct in range(cells + 1)]
-        target = torch.tensor([target for _, target in rows])
-        values = compute_grid_metrics(torch.tensor([prediction for prediction, _ in rows]), target)
+        # One grid of one row for each number of right cells.
+        prediction = torch.ones(cells + 1, cells).tril(-1).long()[:, None]
+        values = compute_grid_metrics(prediction, torch.ones_like(prediction))
         for name, percent in (("grid_tol_0p90", 90), ("grid_tol_0p95", 95), ("grid_tol_0p99", 99)):
             reaching = sum(100 * correct >= percent * cells for correct in range(cells + 1))
             assert float(values[name]) == pytest.approx(reaching / (cells + 1)), (name, cells)
@@ -71,34 +58,27 @@ def test_tolerances_for_every_count_of_right_cells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "prediction", "recall", "precision", "f1", "copied"),
+    ("target", "prediction", "values"),
     [
         # No cell, so nothing to change and nothing copied.
-        ([PAD, PAD], [1, 1], 1.0, 1.0, 1.0, 0.0),
+        ([PAD, PAD], [1, 1], (1.0, 1.0, 1.0, 0.0)),
         # Nothing to change, nothing changed.
-        ([0, 0], [0, 0], 1.0, 1.0, 1.0, 1.0),
+        ([0, 0], [0, 0], (1.0, 1.0, 1.0, 1.0)),
         # Nothing to change, one cell changed.
-        ([0, 0], [0, 5], 1.0, 0.0, 0.0, 0.5),
+        ([0, 0], [0, 5], (1.0, 0.0, 0.0, 0.5)),
         # One cell to change, nothing changed.
-        ([0, 5], [0, 0], 0.0, 1.0, 0.0, 1.0),
+        ([0, 5], [0, 0], (0.0, 1.0, 0.0, 1.0)),
         # One to change, another changed.
-        ([0, 5], [5, 0], 0.0, 0.0, 0.0, 0.5),
+        ([0, 5], [5, 0], (0.0, 0.0, 0.0, 0.5)),
     ],
 )
 def test_zero_denominators(
-    target: list[int],
-    prediction: list[int],
-    recall: float,
-    precision: float,
-    f1: float,
-    copied: float,
+    target: list[int], prediction: list[int], values: tuple[float, ...]
 ) -> None:
-    assert copy_values([[0, 0]], [target], [prediction]) == {
-        "change_recall": recall,
-        "change_precision": precision,
-        "transformation_f1": f1,
-        "copy_rate": copied,
-    }
+    grids = (torch.tensor([row]) for row in ([0, 0], target, prediction))
+    names = ("change_recall", "change_precision", "transformation_f1", "copy_rate")
+    expected = dict(zip(names, values, strict=True))
+    assert as_floats(compute_copy_metrics_on_batch(*grids)) == expected
 
 
 def test_the_objective_is_a_weighted_sum() -> None:
@@ -145,23 +125,13 @@ def random_samples(seed: int, count: int) -> list[Sample]:
     return samples
 
 
-def ratio(numerator: int, denominator: int, empty: float) -> float:
-    return numerator / denominator if denominator else empty
-
-
 def looped_metrics(samples: list[Sample]) -> dict[str, float]:
     """The formulas cell by cell, on the grids before any padding."""
-    n = dict.fromkeys(
-        ("cells right exact t90 t95 t99 rows rows_right cols cols_right").split()
-        + "changed predicted both copied".split(),
-        0,
-    )
+    n = Counter[str]()
     for source, target, prediction, *_ in samples:
         height, width = target.shape
-        hit = [
-            [bool(prediction[r, c] == target[r, c]) for c in range(width)] for r in range(height)
-        ]
-        right = sum(sum(row) for row in hit)
+        hit = prediction == target
+        right = int(hit.sum())
         n["cells"] += height * width
         n["right"] += right
         n["exact"] += right == height * width
@@ -170,19 +140,18 @@ def looped_metrics(samples: list[Sample]) -> dict[str, float]:
         n["rows"] += height
         n["rows_right"] += sum(all(row) for row in hit)
         n["cols"] += width
-        n["cols_right"] += sum(all(row[c] for row in hit) for c in range(width))
-        for r in range(height):
-            for c in range(width):
-                inside = r < source.shape[0] and c < source.shape[1]
-                to_change = not inside or target[r, c] != source[r, c]
-                changed = not inside or prediction[r, c] != source[r, c]
-                n["changed"] += bool(to_change)
-                n["predicted"] += bool(changed)
-                n["both"] += bool(to_change and changed)
-                n["copied"] += not changed
+        n["cols_right"] += sum(all(column) for column in hit.T)
+        for r, c in np.ndindex(target.shape):
+            inside = r < source.shape[0] and c < source.shape[1]
+            to_change = not inside or target[r, c] != source[r, c]
+            changed = not inside or prediction[r, c] != source[r, c]
+            n["changed"] += bool(to_change)
+            n["predicted"] += bool(changed)
+            n["both"] += bool(to_change and changed)
+            n["copied"] += not changed
     grids = len(samples)
-    recall = ratio(n["both"], n["changed"], 1.0)
-    precision = ratio(n["both"], n["predicted"], 1.0)
+    recall = n["both"] / n["changed"]
+    precision = n["both"] / n["predicted"]
     return {
         "cell_accuracy": n["right"] / n["cells"],
         "grid_accuracy": n["exact"] / grids,
@@ -222,32 +191,26 @@ def count(metrics: GridMetrics, samples: list[Sample], extra: int = 0) -> None:
     metrics.update(counts, torch.tensor([sample[3] for sample in samples]))
 
 
-def counted(samples: list[Sample], batch_size: int, extra: int = 0) -> GridMetrics:
+@pytest.mark.parametrize(
+    ("seed", "batch_size", "extra"), [(0, 60, 0), (0, 1, 0), (1, 7, 0), (1, 7, 5)]
+)
+def test_metrics_agree_with_loops_for_any_batches_and_padding(
+    seed: int, batch_size: int, extra: int
+) -> None:
+    samples = random_samples(seed, 60)
     metrics = GridMetrics(("a", "b", "c"), torch.arange(3))
     for start in range(0, len(samples), batch_size):
         count(metrics, samples[start : start + batch_size], extra)
-    return metrics
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_batch_functions_agree_with_loops(seed: int) -> None:
-    samples = random_samples(seed, 23)
-    source, target, prediction = (padded([s[i] for s in samples]) for i in range(3))
-    values = as_floats(
+    values = as_floats(metrics.compute())
+    values.pop("compositional_gap_rate")
+    expected = looped_metrics(samples)
+    assert values == pytest.approx(expected, abs=1e-7)
+    source, target, prediction = (padded([s[i] for s in samples], extra) for i in range(3))
+    batch = as_floats(
         compute_grid_metrics(prediction, target)
         | compute_copy_metrics_on_batch(source, target, prediction)
     )
-    expected = looped_metrics(samples)
-    assert values == pytest.approx({name: expected[name] for name in values}, abs=1e-7)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_metrics_of_epoch_and_groups_agree_with_loops(seed: int) -> None:
-    samples = random_samples(seed, 60)
-    metrics = counted(samples, batch_size=7)
-    values = as_floats(metrics.compute())
-    values.pop("compositional_gap_rate")
-    assert values == pytest.approx(looped_metrics(samples), abs=1e-7)
+    assert batch == pytest.approx({name: expected[name] for name in batch}, abs=1e-7)
     for position, figures in enumerate(metrics.by_group().values()):
         own = [sample for sample in samples if sample[3] == position]
         expected = looped_metrics(own)
@@ -256,23 +219,6 @@ def test_metrics_of_epoch_and_groups_agree_with_loops(seed: int) -> None:
         expected["compositional_gap_rate"] = float(formal)
         assert figures.grids == len(own)
         assert figures.metrics == pytest.approx(expected, abs=1e-6)
-
-
-# Epoch metrics
-
-
-def test_epoch_metrics_do_not_depend_on_batches_order_or_padding() -> None:
-    samples = random_samples(11, 41)
-    reference = counted(samples, batch_size=1)
-    shuffled = [samples[i] for i in np.random.default_rng(0).permutation(len(samples))]
-    for other in (
-        counted(samples, batch_size=41),
-        counted(samples, batch_size=6),
-        counted(shuffled, batch_size=6),
-        counted(samples, batch_size=6, extra=5),
-    ):
-        assert as_floats(other.compute()) == as_floats(reference.compute())
-        assert other.by_group() == reference.by_group()
 
 
 def test_the_formal_gap_is_a_share_of_tasks() -> None:

@@ -19,13 +19,14 @@ from raylab.arc.config.sections import DataConfig, ScoringConfig, TrainingConfig
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.content import Seen, TaskSet
 from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD, PairStore
+from raylab.arc.grid_metrics import Count
 from raylab.arc.inputs import read_inputs
 from raylab.arc.metrics import grid_counts, metric_values
 from raylab.arc.models import build_model
 from raylab.arc.models.base import ParallelModel, exact_matches
 from raylab.arc.models.custom import model_class, try_custom
 from raylab.arc.records import TrainingMetrics
-from raylab.arc.scoring.evaluation import predict
+from raylab.arc.scoring.evaluation import count_batch
 from raylab.arc.search import Draws, trial_config
 from raylab.arc.sweep import best_yaml
 from raylab.arc.training.local import train
@@ -78,9 +79,9 @@ def test_predictions_are_the_answers(store: PairStore, batch: Batch) -> None:
     """A model that is given its own answers as targets has solved them all."""
     model = small_model(SMALL_MODELS["recursive"])
     answers = model.answers(batch).grids
-    prediction = predict(model, batch._replace(target=answers))
-    assert prediction.right_size.all() and prediction.solved.all()
-    assert torch.equal(prediction.cells, answers.cells)
+    counts = count_batch(model, batch._replace(target=answers))
+    for count in (Count.EXACT, Count.CORRECT_SHAPES, Count.SOLVED):
+        assert counts[:, count].all()
 
 
 class Copyist(Certain):
@@ -100,7 +101,7 @@ class Copyist(Certain):
 
 def test_a_model_that_reads_the_target_solves_nothing_by_it(batch: Batch) -> None:
     assert exact_matches(Copyist().answers(batch).grids, batch.target).all()
-    assert not predict(Copyist(), batch).solved.any()
+    assert not count_batch(Copyist(), batch)[:, Count.SOLVED].any()
 
 
 def test_an_answer_of_another_size_is_not_exact_and_unpainted_cells_are_no_changes() -> None:

@@ -3,70 +3,53 @@
 import numpy as np
 import pytest
 
-from raylab.arc.data.tasks import PAD, Pair, PairStore, Task, store_pairs
+from raylab.arc.data.tasks import PAD, Task, store_pairs
 from raylab.arc.metrics import Count
 from raylab.arc.rules import count_rules, forced_answers, free_answers, rule_metrics
 from raylab.arc.scoring.evaluation import score_rules
 from tests.arc.conftest import batch_of
+from tests.arc.tasks import pair
 
-Rows = list[list[int]]
-
-
-def pair(source: Rows, target: Rows) -> Pair:
-    return Pair(np.array(source, dtype=np.uint8), np.array(target, dtype=np.uint8))
-
-
-GROWN = pair([[1, 2]], [[1, 2, 2], [3, 3, 2]])
+GROWN = pair("12", "122/332")
 """The target reaches beyond the source: three cells more to the right and below."""
-SAME = pair([[4, 5], [5, 4]], [[4, 5], [5, 4]])
-PLAIN = pair([[7, 0]], [[7, 7]])
+SAME = pair("45/54", "45/54")
+PLAIN = pair("70", "77")
+STORE = store_pairs([Task("a", (GROWN, SAME)), Task("b", (PLAIN,))])
 
 
-@pytest.fixture
-def store() -> PairStore:
-    return store_pairs([Task("a", (GROWN, SAME)), Task("b", (PLAIN,))])
-
-
-def test_answers_by_hand(store: PairStore) -> None:
-    answers = {rule: of.tolist() for rule, of in forced_answers(batch_of(store, [0])).items()}
+def test_forced_answers_to_unlike_grids_in_one_batch() -> None:
+    answers = {rule: own.tolist() for rule, own in forced_answers(batch_of(STORE, [0, 2])).items()}
     assert answers == {
-        "copy_source": [[[1, 2, PAD], [PAD, PAD, PAD]]],
+        "copy_source": [[[1, 2, PAD], [PAD, PAD, PAD]], [[7, 0, PAD], [PAD, PAD, PAD]]],
         # The source's first cell, then the target without its last cell, row after row.
-        "previous_cell": [[[1, 1, 2], [2, 3, 3]]],
-        "copy_else_previous": [[[1, 2, 2], [2, 3, 3]]],
+        "previous_cell": [[[1, 1, 2], [2, 3, 3]], [[7, 7, PAD], [PAD, PAD, PAD]]],
+        "copy_else_previous": [[[1, 2, 2], [2, 3, 3]], [[7, 0, PAD], [PAD, PAD, PAD]]],
     }
 
 
-def test_answers_of_unlike_grids_in_one_batch(store: PairStore) -> None:
-    answers = forced_answers(batch_of(store, [0, 2]))["copy_else_previous"]
-    assert answers.tolist() == [
-        [[1, 2, 2], [2, 3, 3]],
-        [[7, 0, PAD], [PAD, PAD, PAD]],
-    ]
+def test_counts_by_hand() -> None:
+    counts = count_rules(STORE, np.array([2, 0]))
 
-
-def test_counts_by_hand(store: PairStore) -> None:
-    counts = count_rules(store, np.array([2, 0]))
-
-    def of(rule: str, count: Count) -> list[int]:
+    def numbers(rule: str, count: Count) -> list[int]:
         return counts[rule][:, count].tolist()
 
-    assert of("copy_source", Count.CORRECT_CELLS) == [1, 2]
-    assert of("previous_cell", Count.CORRECT_CELLS) == [2, 3]
-    assert of("copy_else_previous", Count.CORRECT_CELLS) == [1, 4]
-    assert of("previous_cell", Count.EXACT) == [1, 0]
+    assert numbers("copy_source", Count.CORRECT_CELLS) == [1, 2]
+    assert numbers("previous_cell", Count.CORRECT_CELLS) == [2, 3]
+    assert numbers("copy_else_previous", Count.CORRECT_CELLS) == [1, 4]
+    assert numbers("previous_cell", Count.EXACT) == [1, 0]
     # Free-running, the previous cell repeats 7 in the source's size, which PLAIN is. Of GROWN the
     # only demonstration keeps its size.
-    assert of("previous_cell", Count.SOLVED) == [1, 0]
-    assert of("copy_source", Count.SOLVED) == of("copy_else_previous", Count.SOLVED) == [0, 0]
-    assert of("copy_source", Count.CORRECT_SHAPES) == [1, 0]
-    assert of("copy_source", Count.SHAPES_BY_RULE) == [0, 1]
+    assert numbers("previous_cell", Count.SOLVED) == [1, 0]
+    assert numbers("copy_source", Count.SOLVED) == [0, 0]
+    assert numbers("copy_else_previous", Count.SOLVED) == [0, 0]
+    assert numbers("copy_source", Count.CORRECT_SHAPES) == [1, 0]
+    assert numbers("copy_source", Count.SHAPES_BY_RULE) == [0, 1]
 
 
-def test_free_running_answers_are_in_the_size_of_the_size_rule(store: PairStore) -> None:
+def test_free_running_answers_are_in_the_size_of_the_size_rule() -> None:
     # GROWN shows SAME a size of 2 / 1 times 2 by 3 / 2 times 2; PLAIN has no demonstration.
     answers = {
-        rule: own.cells.tolist() for rule, own in free_answers(batch_of(store, [1, 2], 2)).items()
+        rule: own.cells.tolist() for rule, own in free_answers(batch_of(STORE, [1, 2], 2)).items()
     }
     blank = [PAD] * 10
     assert answers == {
@@ -76,13 +59,11 @@ def test_free_running_answers_are_in_the_size_of_the_size_rule(store: PairStore)
     }
 
 
-def test_metrics_are_of_the_named_pairs_alone(store: PairStore) -> None:
-    def metrics(*pairs: int) -> dict[str, float]:
-        return rule_metrics(store, np.array(pairs), {})["copy_source"]
-
-    alone = metrics(1)
+def test_metrics_are_of_the_named_pairs_alone() -> None:
+    alone, both = (
+        rule_metrics(STORE, np.array(pairs), {})["copy_source"] for pairs in ([1], [0, 1])
+    )
     assert alone["cell_accuracy"] == alone["dense_grid_objective"] == 1.0
-    both = metrics(0, 1)
     assert both["cell_accuracy"] == pytest.approx(6 / 10)
     assert both["grid_accuracy"] == 0.5
 

@@ -9,8 +9,14 @@ import pytest
 from rich.console import Console
 
 from raylab.arc.config.jobs import TrainConfig
-from raylab.arc.pages.models import SUMMARY, epoch_line, score_table, summary_table, training_table
-from raylab.arc.pages.training import training_page
+from raylab.arc.pages.models import (
+    SUMMARY,
+    epoch_line,
+    score_table,
+    summary_table,
+    training_page,
+    training_table,
+)
 from raylab.arc.records import Example, GroupMetrics, TrainingMetrics
 from raylab.core.page import page as content_of
 from raylab.core.page.page import render

@@ -38,6 +38,7 @@ class Grids(NamedTuple):
     def as_images(self, values: Tensor) -> Tensor:
         """Lays (B, L) `values` out as (B, H, W) images, `PAD` outside each grid."""
         height, width = (int(side) for side in self.sizes.amax(dim=0))
+        # Padding is written to one more place behind each image, which is cut off.
         images = values.new_full((len(values), height * width + 1), PAD)
         inside = self.cells != PAD
         flat = torch.where(inside, self.rows * width + self.cols, height * width)
@@ -167,6 +168,7 @@ def pad_grids(
         np.where(inside, places, 0) for places in np.divmod(positions, sizes[:, 1:].clip(min=1))
     )
     source = first + rows * np.where(across, right, down) + cols * np.where(across, down, right)
+    # Places in padding may lie outside the store.
     cells = store.cells[np.where(inside, source, 0)].astype(np.int64)
     if colours is not None:
         cells = np.take_along_axis(colours[tasks], cells, axis=1)
@@ -195,6 +197,7 @@ def demonstration_table(
             order = rng.permutation(order)
         queries = np.flatnonzero(tasks == task)
         other = store.input_of[order] != store.input_of[pairs[queries], None]
+        # The place of each candidate among those that the query may see.
         rank = np.where(other, other.cumsum(axis=1) - 1, count)
         query, candidate = np.nonzero(rank < count)
         table[queries[query], rank[query, candidate]] = order[candidate]
@@ -237,6 +240,7 @@ def even_out(runs: Sequence[slice], count: int, samples: int) -> list[slice]:
     """Splits the largest runs to a multiple of `count`; joins the smallest if samples are few."""
     runs = list(runs)
     wanted = -(-len(runs) // count) * count
+    # A run needs a sample.
     if wanted > samples:
         wanted -= count
     while len(runs) < wanted:
@@ -274,10 +278,9 @@ def plan_runs(
 class BatchPlan(Sampler[Draw], Dataset[Batch]):
     """Batches of similar length for one worker; over all workers, every pair once.
 
-    A batch has as many pairs as fit a token budget, which gives batches of about `batch_size` pairs
-    on average. Workers take neighbouring batches, which balances their load, and equally many. The
-    plan is for scoring, which does not depend on the batches; `StepPlan` is for training. As a
-    sampler it yields draws, and as a dataset it turns each draw into its batch.
+    A batch has as many pairs as fit a token budget, on average about `batch_size`. All workers get
+    equally many. The plan is for scoring, which does not depend on the batches; `StepPlan` is for
+    training. As a sampler it yields draws, and as a dataset it turns each draw into its batch.
     """
 
     def __init__(
@@ -290,7 +293,7 @@ class BatchPlan(Sampler[Draw], Dataset[Batch]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """Plans `pairs`, at least one for each worker, for worker `rank` of `world`."""
+        """Plans `pairs`, one or more for each worker, for worker `rank` of `world`."""
         if len(pairs) < world:
             raise ConfigError(
                 f"{len(pairs)} pairs cannot be shared by cluster.workers={world}: "
@@ -298,6 +301,7 @@ class BatchPlan(Sampler[Draw], Dataset[Batch]):
             )
         self.store, self.demonstrations = store, demonstrations
         self.pairs, _, runs = plan_runs(store, pairs, batch_size, world)
+        # Workers take neighbours in length, so that their loads are balanced.
         self.runs = runs[rank::world]
 
     def __len__(self) -> int:

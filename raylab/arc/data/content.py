@@ -6,7 +6,7 @@ quarter; in a re-arc archive with 150 pairs a task, different tasks share at mos
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import TypeVar
@@ -23,8 +23,8 @@ TWINS = (
     frozenset({"50a16a69", "caa06a1f"}),
     frozenset({"55783887", "db695cfb"}),
 )
-"""Pairs of ids under which ARC-AGI-1 and 2 have one task. Pairs that re-arc generates for two such
-ids differ, so that their content does not show it."""
+"""Ids under which ARC-AGI-1 and 2 publish one task. re-arc generates other pairs for each of the
+two, so that only the ids tell that they are one task."""
 
 CHUNK_PAIRS = 64
 """Pairs that are fingerprinted at once, so that their arrays fit into a processor's cache."""
@@ -41,33 +41,28 @@ PCG64 are the same on every machine and in every version of numpy."""
 def fingerprints(store: PairStore) -> Indices:
     """Returns a 64-bit number for each pair, equal for its 8 symmetries and all recolourings.
 
-    The numbers of other pairs differ, up to hash collisions. The cells of each colour are hashed by
-    the sum of f(row) g(column) over them, where f and g are random functions. These sums are then
-    combined, independently of their order, over the colours and over the 8 symmetries.
+    Other pairs have other numbers, up to hash collisions. The cells of a colour are hashed by their
+    sum of f(row) g(column), where f and g are random functions. The sums are then combined over the
+    colours and over the 8 symmetries, in a way that does not depend on their order.
     """
     ends = np.append(store.offsets, len(store.cells))
     cuts = [*range(0, len(store.sizes), 2 * CHUNK_PAIRS), len(store.sizes)]
-    return np.concatenate(
-        [
-            _fingerprints(store.cells[ends[first] : ends[last]], store.sizes[first:last])
-            for first, last in pairwise(cuts)
-        ]
-    )
-
-
-def _fingerprints(cells: NDArray[np.uint8], sizes: Indices) -> Indices:
-    """Returns the (N,) fingerprints of pairs, given the cells and (2N, 2) sizes of their grids."""
-    lengths = sizes.prod(axis=1)
-    grid = np.repeat(np.arange(len(sizes)), lengths)
-    height, width = sizes[grid].T
-    row, col = np.divmod(np.arange(len(cells)) - (lengths.cumsum() - lengths)[grid], width)
-    side, colour = grid % 2, grid // 2 * COLOURS + cells
-    total = np.zeros(len(sizes) // 2, np.uint64)
-    for rows, cols, f in product((row, height - 1 - row), (col, width - 1 - col), (0, 1)):
-        weights = WEIGHTS[side, f, rows] * WEIGHTS[side, 1 - f, cols]
-        sums = np.bincount(colour, weights, COLOURS * len(total)).reshape(-1, COLOURS)
-        total += _mix(_mix(sums.astype(np.uint64)).sum(axis=1))
-    return _mix(total).astype(np.int64)
+    numbers: list[Indices] = []
+    for first, last in pairwise(cuts):
+        cells, sizes = store.cells[ends[first] : ends[last]], store.sizes[first:last]
+        lengths = sizes.prod(axis=1)
+        grid = np.repeat(np.arange(len(sizes)), lengths)
+        height, width = sizes[grid].T
+        row, col = np.divmod(np.arange(len(cells)) - (lengths.cumsum() - lengths)[grid], width)
+        side, colour = grid % 2, grid // 2 * COLOURS + cells
+        total = np.zeros(len(sizes) // 2, np.uint64)
+        for rows, cols, f in product((row, height - 1 - row), (col, width - 1 - col), (0, 1)):
+            weights = WEIGHTS[side, f, rows] * WEIGHTS[side, 1 - f, cols]
+            # Sums of whole numbers below 2^53 are exact, so their order does not matter.
+            sums = np.bincount(colour, weights, COLOURS * len(total)).reshape(-1, COLOURS)
+            total += _mix(_mix(sums.astype(np.uint64)).sum(axis=1))
+        numbers.append(_mix(total).astype(np.int64))
+    return np.concatenate(numbers)
 
 
 def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -91,7 +86,7 @@ def published_ids(task: str) -> frozenset[str]:
 
 
 def join_same_tasks(
-    contents: Mapping[str, Collection[int]], equal: Iterable[frozenset[str]] = ()
+    contents: Mapping[str, Collection[int]], equal: Iterable[Set[str]] = ()
 ) -> dict[str, str]:
     """Returns the first id, in the order of the alphabet, of the same task for each id.
 
@@ -122,6 +117,7 @@ def join(items: Iterable[T], links: Iterable[tuple[T, T]]) -> dict[T, T]:
 
     def root(item: T) -> T:
         while (above := least[item]) != item:
+            # Each step halves the path, so that long chains stay cheap.
             least[item] = item = least[above]
         return item
 

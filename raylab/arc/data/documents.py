@@ -7,13 +7,14 @@ copied from the text, and its numbers are not parsed one by one.
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from itertools import islice
 from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from raylab.arc.config.sections import DataConfig
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, Grid, Pair
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, NO_OUTPUT, Grid, Pair
 from raylab.core.bounded import parse_json
 from raylab.core.errors import DataError
 from raylab.core.files import Place
@@ -30,12 +31,7 @@ _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 
 
 def read_json(file: Place) -> object:
-    """Returns the content of a JSON file.
-
-    Raises:
-        DataError: The file is missing, unreadable or too large, is not JSON (with line and column),
-            is nested too deep, or repeats a key within an object.
-    """
+    """Returns the content of a JSON file of at most `TASKS_BYTES`; no key may stand twice."""
     return parse_json(file.read(TASKS_BYTES), str(file))
 
 
@@ -60,6 +56,7 @@ def require_names(names: Sequence[str], available: Sequence[str], key: str, faul
     if not names:
         raise DataError(f"{key} is an empty list: name some, or leave it out for all")
     if unknown := sorted({*names} - {*available}):
+        # With a cutoff of 0 there always is a nearest one.
         named = [
             f"{name} (nearest: {get_close_matches(name, available, 1, 0.0)[0]})"
             for name in unknown[:5]
@@ -92,34 +89,79 @@ def to_grid(cells: Sequence[Sequence[int]], place: str) -> Grid:
         raise ValueError(message) from None
 
 
-class _Pair(msgspec.Struct, forbid_unknown_fields=True):
+class _TrainPair(msgspec.Struct):
+    input: Cells
+    output: Cells
+
+
+class _TestPair(msgspec.Struct):
+    input: Cells
+    output: Cells | None = None
+
+
+class ArcTask(msgspec.Struct):
+    """A task of ARC JSON."""
+
+    train: Annotated[list[_TrainPair], msgspec.Meta(min_length=1)]
+    test: list[_TestPair]
+
+
+_AnyRow = Annotated[list[Colour], msgspec.Meta(min_length=1)]
+_AnyCells = Annotated[list[_AnyRow], msgspec.Meta(min_length=1)]
+
+
+class _AnyPair(msgspec.Struct):
+    """A pair of grids with sides of any length, which re-arc sometimes draws."""
+
+    input: _AnyCells
+    output: _AnyCells
+
+
+_ReArcTask = Annotated[list[_AnyPair], msgspec.Meta(min_length=1)]
+
+
+class _RawPair(msgspec.Struct, forbid_unknown_fields=True):
     input: msgspec.Raw
     output: msgspec.Raw
 
 
-_DECODER = msgspec.json.Decoder(list[_Pair])
+_DECODER = msgspec.json.Decoder(list[_RawPair])
 
 
-def compact_pairs(content: bytes) -> Iterator[Pair | None]:
-    """Yields the pairs of a JSON list one by one; None, and then no more, for any other content.
+def to_pairs(pairs: Iterable[_TrainPair | _TestPair | _AnyPair], place: str) -> Iterator[Pair]:
+    """Yields pairs of grids; errors name their places in the list."""
+    for index, pair in enumerate(pairs):
+        target = NO_OUTPUT
+        if pair.output is not None:
+            target = to_grid(pair.output, f"{place}[{index}].output")
+        yield Pair(to_grid(pair.input, f"{place}[{index}].input"), target)
 
-    Pairs after the last one that is asked for are only checked to be JSON objects of an input and
-    an output.
+
+def re_arc_pairs(content: bytes, file: str) -> Iterator[Pair]:
+    """Yields the pairs of a JSON list one by one, of grids with sides of any length.
+
+    Pairs after the last one that is asked for are only checked to be objects of an input and an
+    output.
     """
     try:
         pairs = _DECODER.decode(content)
     except (ValueError, RecursionError):
         pairs = []
     # A repeated key, or text in place of a grid, adds quotes to the four of a pair.
-    if not pairs or content.count(b'"') != 4 * len(pairs):
-        yield None
-        return
+    if content.count(b'"') != 4 * len(pairs):
+        pairs = []
+    done = 0
     for pair in pairs:
         source, target = _grid(bytes(pair.input)), _grid(bytes(pair.output))
         if source is None or target is None:
-            yield None
-            return
+            break
         yield Pair(source, target)
+        done += 1
+    if 0 < done == len(pairs):
+        return
+    # Any other JSON is parsed number by number, which finds and names its faults.
+    others = msgspec.convert(parse_json(content, file), _ReArcTask)
+    yield from islice(to_pairs(others, ""), done, None)
 
 
 def _grid(text: bytes) -> Grid | None:

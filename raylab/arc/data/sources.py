@@ -12,9 +12,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import PurePosixPath
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -25,19 +24,19 @@ from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.curriculum.family import LEVELS, Rule
 from raylab.arc.data.documents import (
     TASKS_BYTES,
+    ArcTask,
     Cells,
-    Colour,
-    compact_pairs,
     faults_in,
     kept_ids,
+    re_arc_pairs,
     read_json,
     read_mapping,
     require_names,
     to_grid,
+    to_pairs,
 )
-from raylab.arc.data.generations import redraw
-from raylab.arc.data.tasks import MAX_SIDE, NO_OUTPUT, Pair, Task
-from raylab.core.bounded import open_zip, parse_json, read_member
+from raylab.arc.data.tasks import MAX_SIDE, NO_OUTPUT, Pair, Task, redraw
+from raylab.core.bounded import open_zip, read_member
 from raylab.core.errors import DataError
 from raylab.core.files import Place
 from raylab.core.printable import join_names
@@ -50,35 +49,6 @@ MIN_SMALL_PAIRS = 3
 """Least pairs within `data.max_side` of a re-arc task; a split by pair needs as many."""
 CURRICULUM_PAIRS = 600
 """Pairs of a curriculum task where `data.pairs_per_task` is null."""
-
-
-class _TrainPair(msgspec.Struct):
-    input: Cells
-    output: Cells
-
-
-class _TestPair(msgspec.Struct):
-    input: Cells
-    output: Cells | None = None
-
-
-class _ArcTask(msgspec.Struct):
-    train: Annotated[list[_TrainPair], msgspec.Meta(min_length=1)]
-    test: list[_TestPair]
-
-
-_AnyRow = Annotated[list[Colour], msgspec.Meta(min_length=1)]
-_AnyCells = Annotated[list[_AnyRow], msgspec.Meta(min_length=1)]
-
-
-class _AnyPair(msgspec.Struct):
-    """A pair of grids with sides of any length, which re-arc sometimes draws."""
-
-    input: _AnyCells
-    output: _AnyCells
-
-
-_ReArcTask = Annotated[list[_AnyPair], msgspec.Meta(min_length=1)]
 
 
 class _Document(NamedTuple):
@@ -193,6 +163,7 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
     logged warning, unless `unanswered` keeps them.
     """
     places, where = [_existing_place(path) for path in config.paths], join_names(config.paths)
+    # A single file holds tasks, whatever its name.
     listed = [place for place in places if "solutions" in place.name and len(places) > 1]
     documents: dict[str, _Document] = {}
     answers: dict[str, tuple[object, str]] = {}
@@ -213,9 +184,9 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
 
     def read(document: _Document) -> Task:
         with faults_in(document.place, ARC_FORM):
-            content = msgspec.convert(document.read(), _ArcTask)
-            demonstrations = tuple(_to_pairs(content.train, "train"))
-            questions = tuple(_to_pairs(content.test, "test"))
+            content = msgspec.convert(document.read(), ArcTask)
+            demonstrations = tuple(to_pairs(content.train, "train"))
+            questions = tuple(to_pairs(content.test, "test"))
         if document.id in answers:
             questions = _add_answers(document, questions, *answers[document.id])
         return Task(document.id, demonstrations, questions)
@@ -285,12 +256,13 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
     def read(document: _Document) -> Task:
         pairs: list[Pair] = []
         with faults_in(document.place, RE_ARC_FORM):
-            for pair in _re_arc_pairs(cast(bytes, document.read()), document.file):
+            for pair in re_arc_pairs(cast(bytes, document.read()), document.file):
                 side = max(pair.input.shape + pair.output.shape)
                 if side > MAX_SIDE:
                     too_large[document.id] += 1
                 elif side <= (config.max_side or MAX_SIDE):
                     pairs.append(pair)
+                # Pairs that are not kept are not parsed either.
                 if len(pairs) == config.pairs_per_task:
                     break
         if not pairs and config.max_side is None:
@@ -316,16 +288,6 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
             ", ".join(too_large),
         )
     return tasks
-
-
-def _re_arc_pairs(content: bytes, file: str) -> Generator[Pair]:
-    """Yields the pairs of a task; those after the last one that is asked for are not checked."""
-    for index, pair in enumerate(compact_pairs(content)):
-        if pair is None:
-            others = msgspec.convert(parse_json(content, file), _ReArcTask)
-            yield from islice(_to_pairs(others, ""), index, None)
-        else:
-            yield pair
 
 
 @contextmanager
@@ -361,6 +323,7 @@ def _read_documents(
 ) -> list[Task]:
     """Returns the tasks of the documents that the configuration keeps, by id."""
     by_id: dict[str, _Document] = {}
+    # An id that stands twice is refused even where it is not kept: the set is not what it seems.
     for document in documents:
         other = by_id.setdefault(document.id, document)
         if other is not document:
@@ -369,15 +332,6 @@ def _read_documents(
                 "point data.path at one set of tasks"
             )
     return [read(by_id[id_]) for id_ in kept_ids(by_id, config, where)]
-
-
-def _to_pairs(pairs: Iterable[_TrainPair | _TestPair | _AnyPair], place: str) -> Generator[Pair]:
-    """Yields pairs of grids; errors name their places in the list."""
-    for index, pair in enumerate(pairs):
-        target = NO_OUTPUT
-        if pair.output is not None:
-            target = to_grid(pair.output, f"{place}[{index}].output")
-        yield Pair(to_grid(pair.input, f"{place}[{index}].input"), target)
 
 
 def _existing_place(path: str) -> Place:

@@ -9,7 +9,7 @@ well.
 import hashlib
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TypeVar
@@ -88,10 +88,11 @@ def _draw_tasks(
     side: int,
 ) -> set[str]:
     """Draws a side's share of `tasks` and returns its ids; all ids of one task go together."""
+    # One id stands for all of a task, the same in any order of the tasks.
     first: dict[str, Task] = {}
     for task in sorted(tasks, key=lambda task: task.id):
         first.setdefault(leader[task.id], task)
-    others = 1 if side == VAL else sides_needed(config) - 1
+    others = 1 if side == VAL or config.select_on_test else 2
     if len(first) <= others:
         raise DataError(
             f"a split into {others + 1} sides needs {others + 1} tasks or more, not {len(first)}: "
@@ -107,6 +108,7 @@ def _draw_tasks(
         for task in first.values()
     }
     by_size = sorted(first.values(), key=lambda task: (mean_size[task.id], task.id))
+    # Sorted, they stand by group, then by tercile of size, and within it at random.
     strata = [
         (
             groups[task.id],
@@ -135,6 +137,7 @@ def _read_split(path: str, loaded: set[str], config: DataConfig) -> dict[str, in
             "out, or give a split file of two lists, train and val"
         )
     sides: dict[str, int] = {}
+    # The names are those of the file, where the second of two lists is `val`.
     for (side, ids), name in zip(lists.items(), SIDES, strict=False):
         if both := sorted(sides.keys() & {*ids}):
             other = SIDES[sides[both[0]]]
@@ -159,19 +162,23 @@ def sides_by_task(
     store: PairStore,
     contents: Indices,
     config: DataConfig,
-    equal: Iterable[frozenset[str]] = (),
 ) -> Indices:
     """Returns the side of each pair of the store, of different tasks on each side.
 
     The sides of a drawn split share no pair either, not even redrawn: a pair that equals a test
     pair, or a training pair that equals a validation pair, is left out, with a logged warning. A
-    split file is followed as it is. Each class of `equal` ids is one task; the (pairs,)
-    fingerprints `contents` identify further ones.
+    split file is followed as it is. The (pairs,) fingerprints `contents` tell which ids are one
+    task.
     """
+    # A rule of the curriculum is one task at all of its levels.
+    levels: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for id_ in store.task_ids if config.source is TaskSource.CURRICULUM else ():
+        family, _, *variant = id_.split("-")
+        levels[family, *variant].add(id_)
     own: dict[str, list[int]] = {id_: [] for id_ in store.task_ids}
     for task, number in zip(store.task_of.tolist(), contents.tolist(), strict=True):
         own[store.task_ids[task]].append(number)
-    split = split_tasks(tasks, groups, config, join_same_tasks(own, equal))
+    split = split_tasks(tasks, groups, config, join_same_tasks(own, levels.values()))
     sides = np.array([split[task.id] for task in tasks])[store.task_of]
     if config.split is not None:
         return sides
@@ -203,7 +210,7 @@ def split_pairs(store: PairStore, contents: Indices, config: DataConfig) -> Indi
     for task, number in zip(store.task_of.tolist(), classes, strict=True):
         own[store.task_ids[task]].add(number)
     side_of: dict[int, int] = {}
-    needed, seed = sides_needed(config), config.split_seed
+    needed, seed = 2 if config.select_on_test else 3, config.split_seed
     for task, numbers in sorted(own.items()):
         count = len(numbers)
         if count < needed:
@@ -213,6 +220,7 @@ def split_pairs(store: PairStore, contents: Indices, config: DataConfig) -> Indi
             )
         test = share(count, config.test_fraction, needed - 1)
         val = 0 if config.select_on_test else share(count - test, config.val_fraction, 1)
+        # Training takes the rest.
         for side, size in ((TEST, test), (VAL, val), (TRAIN, count)):
             # Another task may have put some on sides.
             free = sorted(numbers - side_of.keys(), key=lambda each: stable_number(seed, str(each)))
@@ -253,17 +261,13 @@ def split_questions(store: PairStore, contents: Indices, config: DataConfig) -> 
 
 def _leave_out_equal(sides: Indices, contents: Indices) -> Indices:
     """Leaves out pairs that equal a pair of a later side, with a logged warning."""
+    # The test stays whole, and validation loses only what is tested.
     for side in (VAL, TRAIN):
         later = np.isin(contents, contents[(sides > side) & (sides != LEFT_OUT)])
         sides = np.where((sides == side) & later, LEFT_OUT, sides)
     if lost := int((sides == LEFT_OUT).sum()):
         logger.warning("%d pairs are left out: they are equal to pairs of another side", lost)
     return sides
-
-
-def sides_needed(config: DataConfig) -> int:
-    """Returns the number of sides that must not be empty: 2 in the published protocol, else 3."""
-    return 2 if config.select_on_test else 3
 
 
 # The draw.
@@ -335,24 +339,15 @@ class Sides:
 def load_sides(config: DataConfig) -> Sides:
     """Loads and splits the tasks of `config`: by task, pair or question.
 
-    The demonstrations of a query are demonstrations of its task on its own side; if pairs of a task
-    are on several sides, they are its training pairs. Test questions of a split by question are
-    shown all demonstrations, as in ARC.
-
-    Raises:
-        DataError: The tasks or their split cannot be used, or there is no pair.
+    The demonstrations of a query are those of its task on its own side; if the pairs of a task are
+    on several sides, they are its training pairs. Test questions of a split by question are shown
+    all demonstrations, as in ARC.
     """
     tasks = load_tasks(config)
     groups, store = group_tasks(tasks, config.taxonomy), store_pairs(tasks)
     contents = fingerprints(store)
     if config.split_by == "task":
-        # A rule of the curriculum is one task at all of its levels.
-        levels: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
-        for id_ in store.task_ids if config.source is TaskSource.CURRICULUM else ():
-            family, _, *variant = id_.split("-")
-            levels[family, *variant].add(id_)
-        same = map(frozenset, levels.values())
-        sides = sides_by_task(tasks, groups, store, contents, config, same)
+        sides = sides_by_task(tasks, groups, store, contents, config)
         shown = [own[sides[own] != LEFT_OUT] for own in store.demonstrations]
     else:
         split = split_pairs if config.split_by == "pair" else split_questions

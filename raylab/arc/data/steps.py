@@ -18,8 +18,7 @@ from torch.utils.data import Dataset, Sampler
 
 from raylab.arc.config.sections import Demonstrations, TrainingConfig
 from raylab.arc.data.batching import Batch, Draw, build_batch, demonstration_table, plan_runs
-from raylab.arc.data.generations import SYMMETRIES
-from raylab.arc.data.tasks import COLOURS, Indices, PairStore
+from raylab.arc.data.tasks import COLOURS, SYMMETRIES, Indices, PairStore
 
 RUN_PAIRS = 8
 """Mean pairs of a run. With fewer, a step mixes more lengths."""
@@ -84,6 +83,7 @@ def cheapest_cuts(lengths: Indices, token_budget: int, batch_cost: int) -> list[
     for end in range(1, len(lengths) + 1):
         longest = np.maximum.accumulate(lengths[:end][::-1], axis=0).sum(axis=1)
         tokens = longest * np.arange(1, end + 1)
+        # A sample that exceeds the budget has a run of its own.
         tokens = tokens[: max(1, np.searchsorted(tokens, token_budget, side="right"))]
         totals = costs[:end][::-1][: len(tokens)] + tokens
         starts[end] = end - 1 - totals.argmin()
@@ -124,6 +124,7 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         gpu = torch.cuda.is_available()
         self.batch_tokens = GPU_BATCH_TOKENS if gpu else CPU_BATCH_TOKENS
         self.batch_cost = GPU_BATCH_COST if gpu else CPU_BATCH_COST
+        # A run has a pair or more.
         self.step_runs = min(-(-batch_size // RUN_PAIRS), len(pairs))
         """Runs of a step over all workers."""
         self.pieces = world // math.gcd(world, self.step_runs)
@@ -132,9 +133,7 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         self.pairs, self.quanta, self.runs = plan_runs(store, pairs, size, self.step_runs)
         steps = len(self) * world
         self.mean_cells = float(store.lengths[self.pairs, 1].sum()) / steps
-        """Target cells of a worker in a step, mean over steps and workers."""
         self.mean_grids = len(self.pairs) / steps
-        """Pairs of a worker in a step, mean over steps and workers."""
 
     def set_epoch(self, epoch: int) -> None:
         """Selects the epoch to plan; Lightning calls this before each epoch."""
@@ -153,12 +152,16 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         )
         steps = rng.permutation(len(self.runs)).reshape(-1, self.step_runs)
         for step, runs in enumerate(np.sort(steps, axis=1).tolist()):
-            # Workers take neighbours in length, and in turn the longer pieces: loads are balanced.
-            pieces = [
-                (query, demonstrations)
-                for turn, run in enumerate(runs)
-                for query, demonstrations in self._cut(run, pairs, table)[:: 1 - 2 * (turn % 2)]
-            ]
+            pieces: list[tuple[Indices, Indices]] = []
+            for turn, run in enumerate(runs):
+                queries, shown = pairs[self.runs[run]], table[self.runs[run]]
+                if drawn == "batch":
+                    own = self._generator(run, 2)
+                    shown = demonstration_table(self.store, queries, self.demonstrations, own)
+                parts = (np.array_split(each, self.pieces) for each in (queries, shown))
+                # Workers take neighbours in length, and in turn the longer pieces, so that their
+                # loads are balanced.
+                pieces += [*zip(*parts, strict=True)][:: 1 - 2 * (turn % 2)]
             queries, shown = map(np.concatenate, zip(*pieces[self.rank :: self.world], strict=True))
             if not len(queries):
                 yield ()
@@ -175,16 +178,6 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
             draws, cells, grids = (Draw(self.pairs[:1], shown),), math.inf, math.inf
         return TrainingStep([build_batch(self.store, draw) for draw in draws], cells, grids)
 
-    def _cut(self, run: int, pairs: Indices, table: Indices) -> list[tuple[Indices, Indices]]:
-        """Returns the pieces of a run: their pairs, and the demonstrations of each."""
-        queries, shown = pairs[self.runs[run]], table[self.runs[run]]
-        if self.augmentation.demonstrations == "batch":
-            rng = self._generator(run, 2)
-            shown = demonstration_table(self.store, queries, self.demonstrations, rng)
-        return [
-            *zip(*(np.array_split(each, self.pieces) for each in (queries, shown)), strict=True)
-        ]
-
     def _redraw(self, step: int) -> tuple[Indices | None, Indices | None]:
         """Returns the (tasks, 10) colour permutations and (tasks,) symmetries of a step."""
         tasks, kept = len(self.store.task_ids), self.augmentation.colours
@@ -198,6 +191,7 @@ class StepPlan(Sampler[tuple[Draw, ...]], Dataset[TrainingStep]):
         return colours, symmetries
 
     def _generator(self, index: int, *purpose: int) -> np.random.Generator:
+        # A stream of its own for each step and purpose: all workers draw alike, whatever each drew.
         return np.random.default_rng((self.seed, self.epoch, index, *purpose))
 
     def _shuffle(self, rng: np.random.Generator) -> Indices:

@@ -10,9 +10,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Annotated
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from raylab.arc.config.jobs import EvaluateConfig
 from raylab.arc.config.sections import VotesConfig
@@ -24,7 +25,6 @@ from raylab.arc.pages.pictures import picture_attempts
 from raylab.arc.pages.prize import Scores, prize_page
 from raylab.arc.prize.answering import QUERIES, Exam, Solved, solve
 from raylab.arc.prize.scores import (
-    attempts_of,
     prize_score,
     rule_scores,
     score_answers,
@@ -59,12 +59,11 @@ ANSWERS = "answers"
 """Directory of a run that holds `<model>/<generation>/<task>.json`."""
 SUBMISSIONS = "submissions"
 """Directory of a run that holds `<model>/<generation>/submission.json`."""
-SUBMISSION = "submission.json"
 KEYS = ("attempt_1", "attempt_2")
+SIDE = Field(min_length=1, max_length=MAX_SIDE)
+SubmittedRow = Annotated[tuple[Annotated[int, Field(ge=0, lt=COLOURS)], ...], SIDE]
 # ARC Prize's scorer reads cells by pydantic too, which takes 3.0, "3" and true for whole numbers.
-ROWS: TypeAdapter[GridRows] = TypeAdapter(GridRows)
-PairAnswers = Mapping[ModelOnGeneration, Mapping[str, TaskAnswers]]
-"""Answers by pair of model and generation, and task."""
+ROWS = TypeAdapter[GridRows](Annotated[tuple[SubmittedRow, ...], SIDE])
 
 
 def run_submission(config: EvaluateConfig) -> None:
@@ -105,8 +104,9 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
             for generation in dict.fromkeys(generation for _, generation in missing)
         },
     )
-    together = max(1, QUERIES // max(scoring.votes.views, ATTEMPTS))
-    size = 1 if scoring.test_time_training else together
+    size = max(1, QUERIES // max(scoring.votes.views, ATTEMPTS))
+    # Training on a task takes long, so that each task is a call: a killed run keeps it.
+    size = 1 if scoring.test_time_training else size
     run_calls(planned, workers, missing, solve, exam, keep, size)
 
     def read(pair: ModelOnGeneration, task: str) -> TaskAnswers:
@@ -123,8 +123,12 @@ def run_prize(planned: Scoring, workers: Workers) -> None:
     _conclude(planned, answered, workers)
 
 
-def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = None) -> None:
-    """Writes submissions, scores and page of a run whose tasks are all answered; finishes it.
+def _conclude(
+    planned: Scoring,
+    answers: Mapping[ModelOnGeneration, Mapping[str, TaskAnswers]],
+    workers: Workers | None = None,
+) -> None:
+    """Writes submissions, scores and page, once all tasks have answers, and finishes the run.
 
     Generations without a known test output have submissions and no score.
     """
@@ -134,7 +138,8 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
     rules: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
     pictures: list[Example] = []
     for (model, generation), own in answers.items():
-        (run / SUBMISSIONS / model / generation / SUBMISSION).write(submission_bytes(own, views))
+        file = run / SUBMISSIONS / model / generation / "submission.json"
+        file.write(submission_bytes(own, views))
     for generation in plan.generations:
         tasks = plan.tasks_in(generation)
         solutions = solutions_of(tasks)
@@ -186,7 +191,7 @@ def _conclude(planned: Scoring, answers: PairAnswers, workers: Workers | None = 
 def submission_bytes(answers: Mapping[str, TaskAnswers], views: int) -> bytes:
     """Returns the file of the attempts that the first `views` vote for."""
     content = {
-        task: [dict(zip(KEYS, both, strict=True)) for both in attempts_of(own.questions, views)]
+        task: [dict(zip(KEYS, each.attempts(views), strict=True)) for each in own.questions]
         for task, own in sorted(answers.items())
     }
     return json.dumps(content, separators=(",", ":")).encode()
@@ -221,6 +226,7 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
         questions = tuple(QuestionAnswers.of((grid, 0.0, None) for grid in both) for both in own)
         answers[id_] = TaskAnswers(task=id_, questions=questions, seconds=0.0)
     attempts = sum(len(KEYS) * len(own.questions) for own in answers.values())
+    # Such a file has another format, which a score of 0 would not tell.
     if wrong and len(wrong) == attempts:
         raise DataError(
             f"{file}: no attempt is a grid of colours 0 to 9: write each as rows, such as "
@@ -261,7 +267,4 @@ def _grid(value: object) -> GridRows:
         rows = ROWS.validate_python(value)
     except ValidationError:
         return ()
-    widths = {*map(len, rows)}
-    sides = (len(rows), *widths)
-    is_grid = len(widths) == 1 and 1 <= min(sides) <= max(sides) <= MAX_SIDE
-    return rows if is_grid and all(0 <= cell < COLOURS for row in rows for cell in row) else ()
+    return rows if len({*map(len, rows)}) == 1 else ()

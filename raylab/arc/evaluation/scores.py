@@ -55,7 +55,7 @@ def run_evaluate(planned: Scoring, workers: Workers) -> None:
 def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
     """Scores the missing units of a plan; returns the means of all.
 
-    The rules that learn nothing are scored once on the same pairs. Rules are no models, so their
+    The baselines are scored once on the same pairs. They are no models, so their
     scores are stored beside the tree.
     """
     plan, metric = planned.plan, planned.plan.scoring.metric
@@ -124,6 +124,7 @@ def run_calls(
         for chunk in (units[start : start + step] for start in range(0, len(units), step))
     }
     ends = workers.run(function, calls)
+    # An error in `keep` ends the calls that still run.
     with watch(left, noun, parts=len(calls)) as progress, closing(ends):
         for ((model, generation), units), result in ends:
             message = f"{model} on {generation}: {keep((model, generation), result)}"
@@ -154,6 +155,7 @@ def in_threads(function: Callable[..., R], *arguments: Iterable[Any]) -> list[R]
 def missing_units(scoring: Scoring, folder: str, units: Iterable[str]) -> Missing:
     """Returns the units or tasks that have no file in a folder of the run."""
     tree, units = scoring.tree, tuple(units)
+    # One listing, since object storage answers a question about each file slowly.
     present = {file.path for file in (tree / folder).files("**/*.json")}
     missing = {
         pair: tuple(u for u in units if (tree / unit_file(folder, pair, u)).path not in present)
@@ -187,6 +189,7 @@ def write_scores(
 
     def write(unit: str, score: UnitScore) -> None:
         errors = {f"{name}_stderr": error for name, error in score.standard_errors.items()}
+        # Readers of score trees look for the names `accuracy` and `stderr`.
         metrics = {"accuracy": score.metrics[metric], **score.metrics, **errors}
         if metric in score.standard_errors:
             metrics["stderr"] = score.standard_errors[metric]

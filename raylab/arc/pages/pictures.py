@@ -93,7 +93,11 @@ def picture_blocks(examples: Iterable[Example], shown: Sequence[str]) -> list[Bl
             if (answer := example.predictions.get(name)) is not None:
                 title = f"prediction of {name} for task {example.task}"
                 svg = grid_svg(answer.grid, title, target=example.target)
-                note = _compare(answer.grid, example.target)
+                note = f"{_size(answer.grid)} instead of {_size(example.target)}"
+                if _size(answer.grid) == _size(example.target):
+                    cells = (chain.from_iterable(rows) for rows in (answer.grid, example.target))
+                    right = list(map(eq, *cells))
+                    note = f"{sum(right)} of {len(right)} cells right"
                 pictures.append(Picture(svg, name, note, answer.solved))
         rows.append((example.task, pictures))
     return [text, block("pictures", rows)]
@@ -101,11 +105,3 @@ def picture_blocks(examples: Iterable[Example], shown: Sequence[str]) -> list[Bl
 
 def _size(grid: GridRows) -> str:
     return f"{len(grid)} by {len(grid[0]) if len(grid) else 0}"
-
-
-def _compare(grid: GridRows, target: GridRows) -> str:
-    if _size(grid) != _size(target):
-        return f"{_size(grid)} instead of {_size(target)}"
-    ours, theirs = (list(chain.from_iterable(rows)) for rows in (grid, target))
-    right = list(map(eq, ours, theirs))
-    return f"{sum(right)} of {len(right)} cells right"

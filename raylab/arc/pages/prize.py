@@ -39,48 +39,37 @@ def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
 
 def prize_page(run: Run, metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Page:
     """Returns the report of a run in which a model or more has a score."""
-    sections = [
-        Section("scores", "Scores", [prize_table(metrics)]),
-        *_votes(metrics),
-        *verdict_sections(run),
-        *_attempts(metrics, attempts),
-        provenance(str(run), run.record),
-    ]
-    return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
-
-
-def _votes(metrics: EvaluationMetrics) -> Iterator[Section]:
+    sections = [Section("scores", "Scores", [prize_table(metrics)])]
     histories = {
         f"{name} on {generation}": [point.model_dump() for point in score.curve]
         for name, generation, score in _flatten(metrics.prize)
         if score.curve[1:]
     }
-    drawn = [
+    votes = [
         learning_curves(histories, key, label_of(key), f"votes-{key}", "views")
         for key in ATTEMPTS
+        # A chart whose values are all equal has no range to draw.
         if len({point[key] for points in histories.values() for point in points}) > 1
     ]
-    if drawn:
+    if votes:
         caption = "The score by the number of views that vote; fewer are the first of more."
-        yield Section("votes", "Votes", [block("charts", drawn, caption)])
-
-
-def _attempts(metrics: EvaluationMetrics, attempts: Sequence[Example]) -> Iterator[Section]:
-    """Yields the pictures of all attempts of the best models."""
-    if not attempts:
-        return
-
-    def rank(model: str) -> float:
-        return -max(score.two_attempts for score in metrics.prize[model].values())
-
-    # Beside input and target, each model has two grids.
-    room = (SHOWN_GRIDS // len(attempts) - 2) // 2
-    models = sorted(metrics.prize, key=rank)[: max(1, min(room, SHOWN_MODELS))]
-    shown = [f"{model}, attempt {place}" for model in models for place in (1, 2)]
-    solved = sum(any(own.solved for own in example.predictions.values()) for example in attempts)
-    inputs = pluralize(len(attempts), "test input")
-    title = f"Attempts at {inputs}, {solved or 'none'} of them solved"
-    yield Section("tasks", title, picture_blocks(attempts, shown))
+        sections.append(Section("votes", "Votes", [block("charts", votes, caption)]))
+    sections += verdict_sections(run)
+    if attempts:
+        best = {
+            model: max(score.two_attempts for score in scores.values())
+            for model, scores in metrics.prize.items()
+        }
+        # Beside input and target, each model has two grids.
+        room = (SHOWN_GRIDS // len(attempts) - 2) // 2
+        models = sorted(best, key=lambda model: -best[model])[: max(1, min(room, SHOWN_MODELS))]
+        shown = [f"{model}, attempt {place}" for model in models for place in (1, 2)]
+        solved = sum(any(own.solved for own in each.predictions.values()) for each in attempts)
+        inputs = pluralize(len(attempts), "test input")
+        title = f"Attempts at {inputs}, {solved or 'none'} of them solved"
+        sections.append(Section("tasks", title, picture_blocks(attempts, shown)))
+    sections.append(provenance(str(run), run.record))
+    return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
 
 
 def prize_table(metrics: EvaluationMetrics) -> Table:

@@ -84,11 +84,28 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
     if any(each.trained and not each.trained.teacher_forced for each in sweep.trials):
         notes += f" {FREE_MARK} writes all cells at once, so that all its figures are free-running."
     names = [*dict.fromkeys(("solved", label, "loss", *PAGE_ONLY))]
-    shown = [_trial_cells(place, sweep, monitor) for place in range(len(sweep.trials))]
-    rows: list[Row] = [
-        [cells["rank"], cells["trial"], *(cells.get(name, "-") for name in names), trial.id]
-        for cells, trial in zip(shown[:SHOWN_TRIALS], sweep.trials, strict=False)
-    ]
+    rows: list[Row] = []
+    for place, trial in enumerate(sweep.trials[:SHOWN_TRIALS]):
+        rank, description, trained = "-", trial.description, trial.trained
+        if trained is None:
+            description += f": {trial.failure or 'no epoch was finished'}"
+            cells: dict[str, str | Cell] = {label: Cell("failed", look=MISSING)}
+        else:
+            rank = str(sweep.rank(place))
+            description += f" {FREE_MARK}" * (not trained.teacher_forced)
+            over = skill(trained.score, sweep.rules, monitor)
+            is_best = place == 0 and _stands_out(sweep, monitor)
+            cells = {
+                "solved": percent(trained.solve_rate),
+                "loss": f"{trained.loss:.4f}",
+                # The monitored metric may be one of the two above, and then has its look.
+                label: Cell(_score(trained.score, monitor), look=BEST if is_best else ""),
+                "skill": "-" if over is None else f"{over:+.3f}",
+                "epoch": str(trained.epoch),
+                "epochs": str(trained.epochs),
+                "parameters": f"{trained.parameters:,}",
+            }
+        rows.append([rank, description, *(cells.get(name, "-") for name in names), trial.id])
     if best := best_rule(sweep.rules, monitor):
         notes += " A skill of 0 is no better than the best rule that learns nothing."
         solved = best_rule(sweep.rules, "solve_rate")
@@ -107,27 +124,6 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
         rows,
         notes,
     )
-
-
-def _trial_cells(place: int, sweep: SweepMetrics, monitor: str) -> dict[str, str | Cell]:
-    """Returns the cells of a trial by the names of their columns."""
-    trial, label = sweep.trials[place], SHOWN_ANYWAY.get(monitor, label_of(monitor))
-    if (trained := trial.trained) is None:
-        reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
-        return {"rank": "-", "trial": reason, label: Cell("failed", look=MISSING)}
-    over = skill(trained.score, sweep.rules, monitor)
-    is_best = place == 0 and _stands_out(sweep, monitor)
-    return {
-        "rank": str(sweep.rank(place)),
-        "trial": trial.description + f" {FREE_MARK}" * (not trained.teacher_forced),
-        "solved": percent(trained.solve_rate),
-        "loss": f"{trained.loss:.4f}",
-        label: Cell(_score(trained.score, monitor), look=BEST if is_best else ""),
-        "skill": "-" if over is None else f"{over:+.3f}",
-        "epoch": str(trained.epoch),
-        "epochs": str(trained.epochs),
-        "parameters": f"{trained.parameters:,}",
-    }
 
 
 def _score(score: float, monitor: str) -> str:

@@ -25,7 +25,6 @@ from raylab.arc.config.sections import (
     VotesConfig,
 )
 from raylab.arc.data.batching import Batch, BatchPlan, Draw
-from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.steps import StepPlan
 from raylab.arc.data.tasks import Task, store_pairs
 from raylab.arc.device import hardware_precision, use_share
@@ -53,7 +52,7 @@ Answerer = Callable[[Batch], Answers]
 Solved = tuple[TaskAnswers, bytes | None]
 """The answers to a task, and the specialist to keep, as a file's content."""
 QUERIES = 2048
-"""Most views of test inputs in memory at once."""
+"""Most views of test inputs in memory at once, unless a single task has more."""
 SPECIALIST_BYTES = 1 << 30
 
 
@@ -87,6 +86,7 @@ def solve(
         return [(own, None) for own in answer_tasks(model.answers, posed, scoring, shown, device)]
     solved: list[Solved] = []
     for task in posed:
+        # Training changes the model, so each task has a copy of its own.
         model, before = model_on(checkpoint, device), tuple[QuestionAnswers, ...]()
         if training.before:
             (own,) = answer_tasks(model.answers, [task], scoring, shown, device)
@@ -119,14 +119,22 @@ def answer_tasks(
 ) -> list[TaskAnswers]:
     """Answers the questions of tasks in every view, at least two of each; one result per task.
 
-    `answer` is a model on `device`. Each task has a demonstration or more, of which
-    `demonstrations` are shown with a question; the outputs of questions are not read. Views are
-    decoded in batches of similar lengths. Reports the share of the input cells that is done to
-    `raylab.core.workers.advance`.
+    `answer` is a model on `device`. Each task has a demonstration or more; at most `demonstrations`
+    of them are shown with a question. The outputs of questions are not read. Views are decoded in
+    batches of similar lengths. `raylab.core.workers.advance` gets the share of the input cells that
+    is done.
     """
     views = max(scoring.votes.views, ATTEMPTS)
     total = views * sum(pair.input.size for task in posed for pair in task.questions)
-    done = 0
+    done, queries, chunks = 0, 0, list[list[Task]]()
+    # Tasks with many test inputs would fill the memory together.
+    for task in posed:
+        more = views * len(task.questions)
+        if not chunks or queries + more > QUERIES:
+            chunks.append([])
+            queries = 0
+        chunks[-1].append(task)
+        queries += more
 
     def answer_and_tell(batch: Batch) -> Answers:
         nonlocal done
@@ -138,61 +146,41 @@ def answer_tasks(
     with autocast_on(device):
         return [
             answers
-            for chunk in _split(posed, views)
+            for chunk in chunks
             for answers in _answer_chunk(answer_and_tell, chunk, scoring, demonstrations)
         ]
-
-
-def _split(posed: Sequence[Task], views: int) -> Iterator[list[Task]]:
-    """Yields chunks of at most `QUERIES` queries, or of one task."""
-    chunk: list[Task] = []
-    queries = 0
-    for task in posed:
-        more = views * len(task.questions)
-        if chunk and queries + more > QUERIES:
-            yield chunk
-            chunk, queries = [], 0
-        chunk.append(task)
-        queries += more
-    if chunk:
-        yield chunk
 
 
 def _answer_chunk(
     answer: Answerer, posed: Sequence[Task], scoring: ScoringConfig, demonstrations: int
 ) -> list[TaskAnswers]:
-    start, answered = time.monotonic(), dict[int, tuple[GridRows, float, bool]]()
-    views: list[Task] = []
-    queries: dict[int, tuple[str, int, Redrawing]] = {}
-    pairs = 0
-    for task in posed:
-        for view in draw_views(task, max(scoring.votes.views, ATTEMPTS), scoring.votes):
-            views.append(view.task(task))
-            first = pairs + len(task.demonstrations)
-            queries |= {first + at: (task.id, at, view) for at in range(len(task.questions))}
-            pairs += len(task.pairs)
-    store = store_pairs(views)
+    start, views = time.monotonic(), max(scoring.votes.views, ATTEMPTS)
+    drawn = [(task, view) for task in posed for view in draw_views(task, views, scoring.votes)]
+    store = store_pairs([view.task(task) for task, view in drawn])
+    queries = np.setdiff1d(store.pairs, np.concatenate(store.demonstrations))
+    answered: dict[int, tuple[GridRows, float, bool]] = {}
     sizes = {"batch_size": scoring.batch_size, "demonstrations": demonstrations}
-    for batch in BatchPlan(store, np.array([*queries]), **sizes).batches() if queries else ():
+    for batch in BatchPlan(store, queries, **sizes).batches() if len(queries) else ():
         answers = answer(batch)
-        columns = batch.pairs, answers.log_likelihoods, answers.by_rule
-        for grid, pair, likelihood, by_rule in zip(
+        columns = batch.pairs, batch.tasks, answers.log_likelihoods, answers.by_rule
+        for grid, pair, at, likelihood, by_rule in zip(
             answers.grids.arrays(), *(column.tolist() for column in columns), strict=True
         ):
-            *_, view = queries[pair]
-            answered[pair] = as_rows(view.inverse.apply(grid)), likelihood, by_rule
-    by_question: defaultdict[tuple[str, int], list[tuple[GridRows, float, bool]]]
-    by_question = defaultdict(list)
-    for pair, (id_, at, _) in queries.items():
-        by_question[id_, at].append(answered[pair])
+            rows = as_rows(drawn[at][1].inverse.apply(grid))
+            answered[pair] = rows, likelihood, by_rule
+    by_task: defaultdict[str, list[list[tuple[GridRows, float, bool]]]] = defaultdict(list)
+    for at, (task, _) in enumerate(drawn):
+        own = queries[store.task_of[queries] == at].tolist()
+        by_task[task.id].append([answered[pair] for pair in own])
     seconds = (time.monotonic() - start) / len(posed)
     return [
         TaskAnswers(
             task=id_,
-            questions=tuple(QuestionAnswers.of(by_question[id_, at]) for at in range(count)),
+            # From the answers of each view to those of each question.
+            questions=tuple(map(QuestionAnswers.of, zip(*by_view, strict=True))),
             seconds=seconds,
         )
-        for id_, count in ((task.id, len(task.questions)) for task in posed)
+        for id_, by_view in by_task.items()
     ]
 
 
@@ -233,6 +221,7 @@ def train_on_task(
     half = hardware_precision(Precision.AUTO, device.type) is Precision.BFLOAT16
     total = torch.zeros((), device=device)
     model.train()
+    # Dropout draws from torch's stream, which then goes on as if nothing had been drawn.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         start, done = time.monotonic(), 0
@@ -248,6 +237,7 @@ def train_on_task(
             is_late = training.seconds and time.monotonic() - start > training.seconds
             if done == training.steps or is_late:
                 break
+    # Asked once, since each question waits for the GPU.
     if not bool(total.isfinite()):
         raise NonFiniteLossError(
             f"training on task {task.id} gave a loss of {float(total)}: lower "

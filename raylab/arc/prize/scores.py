@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from raylab.arc.data.tasks import Grid, Task
 from raylab.arc.grid_metrics import RULES
-from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
+from raylab.arc.prize.votes import TaskAnswers, as_rows
 from raylab.arc.records import AttemptScore, GridRows, PrizeScore, TrainedScore, VotesScore
 from raylab.arc.rules import rule_attempts
 from raylab.arc.scoring.evaluation import UnitScore
@@ -51,14 +51,9 @@ def score_answers(
 ) -> dict[str, TaskScore]:
     """Returns the score of each task with a solution, by the votes of the first `views`."""
     return {
-        task: score_task(attempts_of(answers[task].questions, views), solution)
+        task: score_task([each.attempts(views) for each in answers[task].questions], solution)
         for task, solution in solutions.items()
     }
-
-
-def attempts_of(questions: Iterable[QuestionAnswers], views: int) -> Attempts:
-    """Returns the attempts at each question of a task."""
-    return [question.attempts(views) for question in questions]
 
 
 def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views: int) -> PrizeScore:
@@ -71,27 +66,27 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
     by_views = {count: score_answers(answers, solutions, count) for count in counts}
     answered = [answers[task] for task in solutions]
     questions = [question for own in answered for question in own.questions]
-    attempts = [grid for both in attempts_of(questions, views) for grid in both]
+    attempts = [grid for question in questions for grid in question.attempts(views)]
     flags = [view.by_rule for question in questions for view in question.views[:views]]
     # A submission does not tell which sizes are those of the rule.
     by_rule = None if None in flags else statistics.fmean(flag is True for flag in flags)
     training = {own.task: own.trained for own in answered if own.trained}
     before = [
-        score_task(attempts_of(own.before, views), solutions[task])
+        score_task([each.attempts(views) for each in own.before], solutions[task])
         for task, own in training.items()
         if own.before
     ]
     trained = None
     if training:
         trained = TrainedScore(
-            before=_mean(before) if before else None,
+            before=_summarize(before) if before else None,
             steps=statistics.fmean(own.steps for own in training.values()),
             seconds=statistics.fmean(own.seconds for own in training.values()),
         )
     return _total(by_views[views].values()).model_copy(
         update={
             "curve": tuple(
-                VotesScore(views=count, **dict(_mean(scores.values())))
+                VotesScore(views=count, **dict(_summarize(scores.values())))
                 for count, scores in by_views.items()
             ),
             "seconds": statistics.fmean(own.seconds for own in answered),
@@ -103,7 +98,7 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
 
 
 def rule_scores(tasks: Iterable[Task], solutions: Solutions) -> dict[str, PrizeScore]:
-    """Returns the score of each rule that learns nothing."""
+    """Returns the score of each baseline."""
     scores: dict[str, list[TaskScore]] = {rule: [] for rule in RULES}
     for task in tasks:
         if task.id in solutions:
@@ -137,21 +132,17 @@ def _total(scores: Collection[TaskScore]) -> PrizeScore:
         return statistics.stdev(shares) / len(scores) ** 0.5
 
     return PrizeScore(
-        **dict(_mean(scores)),
+        **dict(_summarize(scores)),
         tasks=len(scores),
         outputs=sum(score.outputs for score in scores),
-        errors=_of_both(scores, error) if len(scores) > 1 else None,
+        errors=_summarize(scores, error) if len(scores) > 1 else None,
     )
 
 
-def _mean(scores: Collection[TaskScore]) -> AttemptScore:
-    return _of_both(scores, statistics.fmean)
-
-
-def _of_both(
-    scores: Collection[TaskScore], figure: Callable[[Iterable[float]], float]
+def _summarize(
+    scores: Collection[TaskScore], figure: Callable[[Iterable[float]], float] = statistics.fmean
 ) -> AttemptScore:
-    """Returns a figure of the tasks' shares, for one and for two attempts."""
+    """Returns a figure of the tasks' shares, by default their mean, for one and two attempts."""
     return AttemptScore(
         first_attempt=figure(score.first_attempt for score in scores),
         two_attempts=figure(score.two_attempts for score in scores),

@@ -12,8 +12,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt
 
 from raylab.arc.config.sections import VotesConfig
-from raylab.arc.data.generations import IDENTITY, SYMMETRIES, Redrawing
-from raylab.arc.data.tasks import COLOURS, Grid, Task
+from raylab.arc.data.tasks import COLOURS, IDENTITY, SYMMETRIES, Grid, Redrawing, Task
 from raylab.arc.records import GridRows
 from raylab.core.runs.records import Part, Record
 
@@ -39,6 +38,7 @@ def draw_views(task: Task, count: int, votes: VotesConfig) -> list[Redrawing]:
         at = len(views) % SYMMETRIES
         if at == 0:
             block = rng.permutation(SYMMETRIES).tolist()
+        # What is left out is drawn nevertheless, so that the other draws stay the same.
         colours = rng.permutation(COLOURS).astype(np.uint8)
         order = tuple(map(int, rng.permutation(len(task.demonstrations))))
         views.append(

@@ -79,6 +79,7 @@ class ScorePlan(Record):
         return _load_tasks(data.model_dump_json(), unanswered, self.seen)
 
 
+# Calls of one generation follow each other, and the tasks of several would fill the memory.
 @lru_cache(maxsize=1)
 def _load_tasks(data: str, unanswered: bool, seen: frozenset[int]) -> tuple[Task, ...]:
     config = DataConfig.model_validate_json(data)
@@ -166,6 +167,7 @@ def generation_configs(
             archive = Place.at(generation)
             name = file_name(archive.name if archive.is_directory() else archive.stem)
             changes = {"path": generation}
+        # The names are directories of the score tree.
         if name in configs:
             raise ConfigError(
                 f"generations: {generation} and another are both called {name}: give it once, or "
@@ -176,15 +178,7 @@ def generation_configs(
 
 
 def plan_evaluation(config: EvaluateConfig) -> Scoring:
-    """Plans the scores of `config` and opens its run; an error leaves no run behind.
-
-    Raises:
-        RunError: A model or the run cannot be used, the run holds scores of other checkpoints, or
-            a model has no specialist in the configured run.
-        DataError: The tasks cannot be used, none is left to score, or none has a test input.
-        CheckpointError: A checkpoint cannot be used.
-        ConfigError: The generations cannot be used.
-    """
+    """Plans the scores of `config` and opens its run; an error leaves no run behind."""
     run = Run.check(config)
     models = find_models(config.models, config.storage)
     if config.scoring.protocol == "arc":
@@ -250,6 +244,7 @@ def plan_scoring(
                 f"{tree} was begun when {model} was {had}, and now it is {has}. Scores would mix, "
                 "and a further model may have seen the scored tasks: choose another name="
             )
+    # A tree that was begun names its units, but not the pairs that are left out.
     read = trained and (before is None or scores_by_pair(data, scoring))
     checkpoints = read_models(models, scoring) if read else {}
     plan = ScorePlan(

@@ -13,8 +13,7 @@ from raylab.arc.grid_metrics import LOSS
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_intervals, task_metrics
 from raylab.arc.models.custom import import_model_classes
-from raylab.arc.pages.models import summary_table
-from raylab.arc.pages.training import training_page
+from raylab.arc.pages.models import summary_table, training_page
 from raylab.arc.records import HeldOut, TaskFigures, TrainingMetrics
 from raylab.arc.rules import count_rules
 from raylab.arc.scoring.evaluation import count_pairs

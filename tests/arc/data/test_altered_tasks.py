@@ -1,10 +1,10 @@
 """Files of tasks that may be anything: they are read, or refused with a typed error."""
 
-import io
 import json
 import random
 import zipfile
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def load(source: TaskSource, path: Path) -> object:
 
 
 def re_arc_zip(method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    file = io.BytesIO()
+    file = BytesIO()
     with zipfile.ZipFile(file, "w", method) as archive:
         for name in "ab":
             archive.writestr(f"tasks/{name}.json", json.dumps([PAIR, PAIR]))

@@ -6,48 +6,33 @@ import torch
 from numpy.typing import NDArray
 
 from raylab.arc.data.batching import MISSING, BatchPlan, Grids, demonstration_table, pad_grids
-from raylab.arc.data.tasks import PAD, Pair, PairStore, Task, store_pairs
+from raylab.arc.data.tasks import PAD, PairStore, Task, store_pairs
 from raylab.core.errors import ConfigError, DataError
 from tests.arc.conftest import make_tasks
+from tests.arc.tasks import pair
 
-
-def grid(*rows: list[int]) -> NDArray[np.uint8]:
-    return np.array(rows, dtype=np.uint8)
-
-
-def line(colour: int, length: int = 4) -> Pair:
-    """A pair of equal 1 x `length` grids."""
-    cells = np.full((1, length), colour, dtype=np.uint8)
-    return Pair(cells, cells)
+TWINS = Task(
+    "twins",
+    # The last has the cells of the second, laid out 2 x 2.
+    (pair("0000", "0000"), pair("1111", "1111"), pair("0000", "9"), pair("11/11", "5")),
+    (pair("0000", "8"),),
+)
+"""Pairs 0 and 2 and the question have one input."""
 
 
 def plan_of(store: PairStore, **options: Any) -> BatchPlan:
-    given = {"batch_size": 5, "demonstrations": 2} | options
-    return BatchPlan(store, given.pop("pairs", store.pairs), **given)
+    return BatchPlan(store, store.pairs, **{"batch_size": 5, "demonstrations": 2, **options})
 
 
 def image(grids: Grids, index: int) -> NDArray[np.int64]:
     """Grid `index`, written cell by cell at its stated coordinates."""
-    height, width = grids.sizes[index].tolist()
-    written = np.full((height, width), -1)
-    for cell, row, col in zip(
-        grids.cells[index].tolist(),
-        grids.rows[index].tolist(),
-        grids.cols[index].tolist(),
-        strict=True,
-    ):
+    written = np.full(grids.sizes[index].tolist(), -1)
+    places = (values[index].tolist() for values in grids[:3])
+    for cell, row, col in zip(*places, strict=True):
         if cell != PAD:
             assert written[row, col] == -1
             written[row, col] = cell
     return written
-
-
-@pytest.fixture(scope="module")
-def store() -> PairStore:
-    return store_pairs(make_tasks(40, longest_side=12))
-
-
-# The store
 
 
 def test_every_grid_of_a_batch_is_that_of_its_pair() -> None:
@@ -58,18 +43,17 @@ def test_every_grid_of_a_batch_is_that_of_its_pair() -> None:
     for draw, batch in zip(plan, plan.batches(), strict=True):
         assert batch.pairs.tolist() == draw.pairs.tolist()
         assert batch.tasks.tolist() == store.task_of[draw.pairs].tolist()
-        for query, pair in enumerate(draw.pairs):
-            np.testing.assert_array_equal(image(batch.source, query), pairs[pair].input)
-            np.testing.assert_array_equal(image(batch.target, query), pairs[pair].output)
-        for query, demos in enumerate(draw.demonstrations):
-            for slot, pair in enumerate(demos):
-                demo = int(batch.demo_index[query, slot])
-                np.testing.assert_array_equal(image(batch.demo_inputs, demo), pairs[pair].input)
-                np.testing.assert_array_equal(image(batch.demo_outputs, demo), pairs[pair].output)
+        for query, number in enumerate(draw.pairs):
+            np.testing.assert_array_equal(image(batch.source, query), pairs[number].input)
+            np.testing.assert_array_equal(image(batch.target, query), pairs[number].output)
+        for place, number in np.ndenumerate(draw.demonstrations):
+            demo = int(batch.demo_index[place])
+            np.testing.assert_array_equal(image(batch.demo_inputs, demo), pairs[number].input)
+            np.testing.assert_array_equal(image(batch.demo_outputs, demo), pairs[number].output)
 
 
 def test_images_place_cells_and_pad() -> None:
-    store = store_pairs([Task("a", (Pair(grid([1, 2, 3]), grid([4], [5])),))])
+    store = store_pairs([Task("a", (pair("123", "4/5"),))])
     grids = pad_grids(store, np.arange(2))
     # 1 x 3 and 2 x 1 lie in images of 2 x 3.
     assert grids.as_images(grids.cells).tolist() == [
@@ -86,26 +70,19 @@ def test_images_place_cells_and_pad() -> None:
 
 def test_selected_queries_keep_their_demonstrations() -> None:
     batch = max(plan_of(store_pairs(make_tasks())).batches(), key=lambda b: len(b.tasks))
-    chosen = torch.tensor([3, 1])
-    part = batch.select(chosen)
-    for place, query in enumerate(chosen.tolist()):
-        for side in ("source", "target"):
-            kept, whole = getattr(part, side), getattr(batch, side)
+    part = batch.select(torch.tensor([3, 1]))
+    for place, query in enumerate((3, 1)):
+        for kept, whole in ((part.source, batch.source), (part.target, batch.target)):
             np.testing.assert_array_equal(image(kept, place), image(whole, query))
         assert part.tasks[place] == batch.tasks[query]
         assert part.pairs[place] == batch.pairs[query]
-        for slot in range(2):
-            np.testing.assert_array_equal(
-                image(part.demo_inputs, int(part.demo_index[place, slot])),
-                image(batch.demo_inputs, int(batch.demo_index[query, slot])),
-            )
-
-
-# The plan
+        assert part.demo_index[place].equal(batch.demo_index[query])
+    assert part.demo_inputs is batch.demo_inputs and part.demo_outputs is batch.demo_outputs
 
 
 @pytest.mark.parametrize(("world", "batch_size"), [(1, 5), (2, 1), (3, 32)])
-def test_every_pair_once_over_all_workers(store: PairStore, world: int, batch_size: int) -> None:
+def test_every_pair_once_over_all_workers(world: int, batch_size: int) -> None:
+    store = store_pairs(make_tasks(40, longest_side=12))
     plans = [plan_of(store, batch_size=batch_size, rank=r, world=world) for r in range(world)]
     draws = [list(plan) for plan in plans]
     assert [len(own) for own in draws] == [len(plan) for plan in plans]
@@ -118,30 +95,15 @@ def test_what_cannot_be_shared_is_refused() -> None:
     with pytest.raises(DataError, match="no task has a pair"):
         store_pairs([])
     with pytest.raises(ConfigError, match="workers=3"):
-        plan_of(store_pairs([Task("a", (line(1), line(2)))]), world=3)
-
-
-# Demonstrations
-
-
-def task_with_twins() -> Task:
-    """Pairs 0 and 2 and the question have one input; pair 3 has pair 1's cells, laid out 2 x 2."""
-    tall = Pair(grid([1, 1], [1, 1]), grid([5]))
-    return Task(
-        "twins",
-        (line(0), line(1), Pair(line(0).input, grid([9])), tall),
-        (Pair(line(0).input, grid([8])),),
-    )
+        plan_of(store_pairs([Task("a", TWINS.demonstrations[:2])]), world=3)
 
 
 @pytest.mark.parametrize("seed", [None, 0])
 def test_demonstrations_are_other_pairs_of_the_task(seed: int | None) -> None:
-    tasks = [task_with_twins(), *make_tasks(5, demonstrations=3, questions=2, longest_side=2)]
+    tasks = [TWINS, *make_tasks(5, demonstrations=3, questions=2, longest_side=2)]
     store = store_pairs(tasks)
     pairs = [pair for task in tasks for pair in task.pairs]
-    is_question = [
-        place >= len(task.demonstrations) for task in tasks for place in range(len(task.pairs))
-    ]
+    questions = [question for task in tasks for question in task.questions]
     rng = None if seed is None else np.random.default_rng(seed)
     table = demonstration_table(store, store.pairs, 3, rng)
     for query, demos in enumerate(table.tolist()):
@@ -149,13 +111,13 @@ def test_demonstrations_are_other_pairs_of_the_task(seed: int | None) -> None:
         assert len(set(present)) == len(present)
         for demo in present:
             assert store.task_of[demo] == store.task_of[query]
-            assert not is_question[demo]
+            assert pairs[demo] not in questions
             assert not np.array_equal(pairs[demo].input, pairs[query].input)
 
 
 @pytest.mark.parametrize("rng", [None, np.random.default_rng(0)])
 def test_too_few_demonstrations_are_missing(rng: np.random.Generator | None) -> None:
-    store = store_pairs([task_with_twins(), Task("lonely", (line(3),))])
+    store = store_pairs([TWINS, Task("lonely", (pair("3", "3"),))])
     table = demonstration_table(store, np.arange(6), 3, rng)
     # Pairs 0 and 2 exclude each other, the question (4) both; the lonely pair has nobody.
     possible = [{1, 3}, {0, 2, 3}, {1, 3}, {0, 1, 2}, {1, 3}, set[int]()]

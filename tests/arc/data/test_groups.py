@@ -1,21 +1,13 @@
 import logging
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.tasks import Pair, Task
 from raylab.core.errors import DataError
-
-
-def task(*grids: str, id_: str = "t") -> Task:
-    """A task of inputs and outputs by turns, such as `12/34`; the last pair is a question."""
-    arrays = [np.array([[*map(int, row)] for row in text.split("/")], np.uint8) for text in grids]
-    pairs = tuple(map(Pair, arrays[::2], arrays[1::2]))
-    return Task(id_, pairs[:-1], pairs[-1:])
+from tests.arc.tasks import task
 
 
 @pytest.mark.parametrize(

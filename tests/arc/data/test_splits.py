@@ -1,65 +1,53 @@
-import json
+"""The splits by task, drawn or from a file, by pair and by question."""
+
 import math
 from collections import Counter
+from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from raylab.arc.config.sections import DataConfig
-from raylab.arc.data.groups import group_tasks
+from raylab.arc.config.sections import CurriculumConfig, DataConfig
+from raylab.arc.data.content import fingerprints
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.split import TEST, TRAIN, VAL, split_tasks
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.split import TEST, TRAIN, VAL, load_sides, split_pairs, split_tasks
+from raylab.arc.data.tasks import Pair, Task, redraw, store_pairs
 from raylab.core.errors import DataError
+from tests.arc.conftest import fingerprint, make_tasks
+from tests.arc.tasks import pair, write_json
 
 
 def tasks_of_sizes(sizes: dict[str, int]) -> list[Task]:
-    source = np.zeros((1, 1), np.uint8)
-    return [
-        Task(id_, (Pair(source, np.zeros((1, size), np.uint8)),)) for id_, size in sizes.items()
-    ]
-
-
-def tasks_of(ids: str) -> list[Task]:
-    return tasks_of_sizes(dict.fromkeys(ids, 1))
-
-
-def leaders(tasks: list[Task], same: list[set[str]]) -> dict[str, str]:
-    """The first id of each task, of which `same` are one."""
-    return {
-        task.id: min(next((ids for ids in same if task.id in ids), {task.id})) for task in tasks
-    }
-
-
-def sides_of(split: dict[str, int]) -> tuple[list[str], list[str], list[str]]:
-    """The sorted ids of training, validation and test."""
-    train, val, test = (
-        sorted(id_ for id_, own in split.items() if own == side) for side in (TRAIN, VAL, TEST)
-    )
-    return train, val, test
-
-
-def split_by(path: Path, ids: str, **options: Any) -> tuple[str, ...]:
-    config = DataConfig(split=path, **options)
-    split = split_tasks(tasks_of(ids), dict.fromkeys(ids, "g"), config)
-    return tuple("".join(side) for side in sides_of(split))
-
-
-def split_file(tmp_path: Path, content: Any) -> Path:
-    path = tmp_path / "split.json"
-    path.write_text(json.dumps(content))
-    return path
-
-
-# Drawn splits
+    return [Task(id_, (pair("0", "0" * size),)) for id_, size in sizes.items()]
 
 
 def many(n: int) -> tuple[list[Task], dict[str, str]]:
     """`n` tasks of distinct sizes in groups of 1/2, 1/3 and 1/6 of them."""
     tasks = tasks_of_sizes({f"t{i:03}": 1 + i * 7 % 29 for i in range(n)})
     return tasks, {task.id: "aaabbc"[i % 6] for i, task in enumerate(tasks)}
+
+
+def split_ids(
+    tasks: Sequence[Task], groups: dict[str, str], same: dict[str, str] | None = None, **data: Any
+) -> tuple[list[str], list[str], list[str]]:
+    """The sorted ids of training, validation and test."""
+    split = split_tasks(tasks, groups, DataConfig.model_validate(data), same)
+    train, val, test = (
+        sorted(id_ for id_, own in split.items() if own == side) for side in (TRAIN, VAL, TEST)
+    )
+    return train, val, test
+
+
+def split_letters(ids: str, **data: Any) -> tuple[str, ...]:
+    """The sides of tasks of one size and group, each named by a letter."""
+    sides = split_ids(tasks_of_sizes(dict.fromkeys(ids, 1)), dict.fromkeys(ids, "g"), **data)
+    return tuple(map("".join, sides))
+
+
+# Drawn splits by task
 
 
 @pytest.mark.parametrize(
@@ -79,26 +67,23 @@ def test_numbers_of_tasks_on_each_side(
     n: int, test_fraction: float, val_fraction: float, n_test: int, n_val: int
 ) -> None:
     tasks, groups = many(n)
-    config = DataConfig(test_fraction=test_fraction, val_fraction=val_fraction)
-    split = split_tasks(tasks, groups, config)
-    train, val, test = sides_of(split)
+    fractions = {"test_fraction": test_fraction, "val_fraction": val_fraction}
+    train, val, test = split_ids(tasks, groups, **fractions)
     assert (len(val), len(test)) == (n_val, n_test)
-    assert train and len(split) == n
-    assert split_tasks(tasks[::-1], groups, config) == split
+    assert train and len(train + val + test) == n
+    assert split_ids(tasks[::-1], groups, **fractions) == (train, val, test)
     if test_fraction < 0.9:
-        published = config.model_copy(update={"select_on_test": True})
-        both = sides_of(split_tasks(tasks, groups, published))
-        assert both == (sorted(train + val), [], test)
+        published = split_ids(tasks, groups, select_on_test=True, **fractions)
+        assert published == (sorted(train + val), [], test)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_groups_get_their_share_rounded_down_or_up(seed: int) -> None:
     tasks, groups = many(100)
-    config = DataConfig(split_seed=seed, val_fraction=0.2)
-    train, val, test = sides_of(split_tasks(tasks, groups, config))
+    train, val, test = split_ids(tasks, groups, split_seed=seed, val_fraction=0.2)
     for side, size, share in (
         (test, Counter(groups.values()), 0.23),
-        # 77 tasks are left, of which 15 validate.
+        # 77 tasks are left, and 15 of them validate.
         (val, Counter(groups[id_] for id_ in train + val), 15 / 77),
     ):
         drawn = Counter(groups[id_] for id_ in side)
@@ -110,8 +95,8 @@ def test_groups_get_their_share_rounded_down_or_up(seed: int) -> None:
 def test_terciles_of_output_size_are_balanced_within_a_group(seed: int) -> None:
     # one group, 30 tasks, sizes 1..30: 10 tasks a tercile, a fifth of each is 2
     sizes = {f"t{i:02}": 1 + i for i in range(30)}
-    config = DataConfig(split_seed=seed, test_fraction=0.2)
-    *_, test = sides_of(split_tasks(tasks_of_sizes(sizes), dict.fromkeys(sizes, "g"), config))
+    groups = dict.fromkeys(sizes, "g")
+    *_, test = split_ids(tasks_of_sizes(sizes), groups, split_seed=seed, test_fraction=0.2)
     assert Counter((sizes[id_] - 1) // 10 for id_ in test) == {0: 2, 1: 2, 2: 2}
 
 
@@ -120,51 +105,48 @@ def test_terciles_of_output_size_are_balanced_within_a_group(seed: int) -> None:
     [("", False, "3 tasks"), ("ab", False, "3 tasks"), ("a", True, "2 tasks")],
 )
 def test_too_few_tasks_cannot_be_split(ids: str, select_on_test: bool, needed: str) -> None:
-    config = DataConfig(select_on_test=select_on_test)
     with pytest.raises(DataError, match=f"{needed} or more, not {len(ids)}") as caught:
-        split_tasks(tasks_of(ids), dict.fromkeys(ids, "g"), config)
-    assert "data.tasks" in str(caught.value)
-    assert "data.split=FILE" in str(caught.value)
+        split_letters(ids, select_on_test=select_on_test)
+    assert "data.tasks" in str(caught.value) and "data.split=FILE" in str(caught.value)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_one_task_under_several_ids_stays_on_one_side(seed: int) -> None:
     tasks, groups = many(12)
     same = [{"t000", "t007", "t011"}, {"t001", "t002"}]
-    config = DataConfig(split_seed=seed, val_fraction=0.3)
-    split = split_tasks(tasks, groups, config, leaders(tasks, same))
-    sides = [{*side} for side in sides_of(split)]
+    leaders = {id_: min(ids) for ids in [*({task.id} for task in tasks), *same] for id_ in ids}
+    sides = split_ids(tasks, groups, leaders, split_seed=seed, val_fraction=0.3)
     assert sorted(id_ for side in sides for id_ in side) == [task.id for task in tasks]
     for ids in same:
-        assert sum(ids <= side for side in sides) == 1
+        assert sum(ids <= {*side} for side in sides) == 1
     # Nine distinct tasks: 2 are tested, and of the 7 others 2 validate.
-    others = {"t007", "t011", "t002"}
-    assert [len(side - others) for side in sides] == [5, 2, 2]
+    assert [len({*side} - {"t007", "t011", "t002"}) for side in sides] == [5, 2, 2]
 
 
-# Splits from a file
+# Splits by task from a file
 
 
-def test_split_file_of_three_lists_is_followed(
-    tmp_path: Path,
-) -> None:
+def test_split_file_of_three_lists_is_followed(tmp_path: Path) -> None:
     # The id x is of no loaded task.
-    path = split_file(tmp_path, {"train": ["c", "a", "x"], "val": ["b"], "test": ["d"]})
-    assert split_by(path, "bcda") == ("ac", "b", "d")
+    lists = {"train": ["c", "a", "x"], "val": ["b"], "test": ["d"]}
+    path = write_json(tmp_path / "split.json", lists)
+    assert split_letters("bcda", split=path) == ("ac", "b", "d")
     with pytest.raises(DataError, match="two lists"):
-        split_by(path, "abcd", select_on_test=True)
+        split_letters("abcd", split=path, select_on_test=True)
 
 
 def test_validation_tasks_are_drawn_from_the_first_of_two_lists(tmp_path: Path) -> None:
-    path = split_file(tmp_path, {"train": ["a", "b", "c", "d"], "val": ["e", "f"]})
-    splits = [split_by(path, "fedcba", split_seed=seed, val_fraction=0.25) for seed in range(20)]
+    path = write_json(tmp_path / "split.json", {"train": [*"abcd"], "val": ["e", "f"]})
+    splits = [
+        split_letters("fedcba", split=path, split_seed=seed, val_fraction=0.25)
+        for seed in range(20)
+    ]
     for train, val, test in splits:
-        assert test == "ef"
-        assert sorted(train + val) == ["a", "b", "c", "d"]
+        assert (sorted(train + val), test) == ([*"abcd"], "ef")
     assert {val for _, val, _ in splits} == {*"abcd"}
-    assert split_by(path, "abcdef", select_on_test=True) == ("abcd", "", "ef")
+    assert split_letters("abcdef", split=path, select_on_test=True) == ("abcd", "", "ef")
     with pytest.raises(DataError, match=r"needs 2 tasks or more, not 1.*select_on_test=true"):
-        split_by(path, "aef", tasks=("a", "e", "f"))
+        split_letters("aef", split=path)
 
 
 @pytest.mark.parametrize(
@@ -180,21 +162,127 @@ def test_validation_tasks_are_drawn_from_the_first_of_two_lists(tmp_path: Path) 
     ],
 )
 def test_unusable_split_file_is_refused(tmp_path: Path, content: Any, fault: str) -> None:
-    path = split_file(tmp_path, content)
+    path = write_json(tmp_path / "split.json", content)
     with pytest.raises(DataError) as caught:
-        split_by(path, "abcd")
-    assert str(path) in str(caught.value)
-    assert fault in str(caught.value)
+        split_letters("abcd", split=path)
+    assert str(path) in str(caught.value) and fault in str(caught.value)
 
 
-# The published task set
+# Splits by pair
 
 
-def test_default_split_of_the_training_tasks() -> None:
-    tasks = load_tasks(DataConfig())
-    groups = group_tasks(tasks)
-    train, val, tested = sides_of(split_tasks(tasks, groups, DataConfig()))
-    assert (len(train), len(val), len(tested)) == (277, 31, 92)
-    test = Counter(groups[id_] for id_ in tested)
-    for group, n in Counter(groups.values()).items():
-        assert abs(test[group] - n * 92 / 400) < 1
+def parts_of(tasks: Sequence[Task], task: int = 0, **data: object) -> list[tuple[Pair, ...]]:
+    """The training, validation and test pairs of a task."""
+    store = store_pairs(tasks)
+    sides = split_pairs(store, fingerprints(store), DataConfig.model_validate(data))
+    own = sides[store.task_of == task]
+    return [tuple(compress(tasks[task].pairs, own == side)) for side in range(3)]
+
+
+def prints(pairs: Sequence[Pair]) -> frozenset[int]:
+    return frozenset(map(fingerprint, pairs))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "data", "counts"),
+    [
+        # 20 * 0.23 = 4.6, and 15 * 0.1 = 1.5.
+        (20, {}, [13, 2, 5]),
+        (20, {"select_on_test": True}, [15, 0, 5]),
+        (3, {}, [1, 1, 1]),
+        (2, {"select_on_test": True}, [1, 0, 1]),
+    ],
+)
+def test_every_task_gives_its_share_of_pairs(
+    pairs: int, data: dict[str, object], counts: list[int]
+) -> None:
+    tasks = make_tasks(2, demonstrations=pairs - 1, questions=1, longest_side=7, seed=3)
+    for index, task in enumerate(tasks):
+        parts = parts_of(tasks, index, **data)
+        assert [len(part) for part in parts] == counts
+        assert {pair for part in parts for pair in part} == {*task.pairs}
+
+
+def test_the_split_by_pair_depends_on_the_seed_and_not_on_the_order() -> None:
+    (task,) = make_tasks(1, demonstrations=12, questions=0)
+    turned = Task(task.id, task.demonstrations[::-1])
+    tests = [prints(parts_of([task], split_seed=seed)[2]) for seed in range(8)]
+    assert tests == [prints(parts_of([turned], split_seed=seed)[2]) for seed in range(8)]
+    assert len({*tests}) > 4
+
+
+def test_equal_pairs_stay_on_one_side() -> None:
+    """Twelve pairs, each with a redrawn copy and one of the same input, in two tasks."""
+    (task,) = make_tasks(1, demonstrations=12, questions=0, longest_side=6, seed=1)
+    copies = redraw([task], 4)[0].demonstrations
+    flipped = tuple(Pair(pair.input, 9 - pair.output) for pair in task.demonstrations)
+    tasks = [
+        Task("a", (*task.demonstrations, *flipped)),
+        Task("b", (*copies, *make_tasks(1, demonstrations=9, seed=9)[0].demonstrations)),
+    ]
+    for seed in range(10):
+        first, second = (parts_of(tasks, index, split_seed=seed) for index in range(2))
+        inputs = [{pair.input.tobytes() for pair in part} for part in first]
+        for side, part in enumerate(first):
+            for other in {*range(3)} - {side}:
+                assert not inputs[side] & inputs[other]
+                assert not prints(part) & prints(second[other])
+        # 12 classes: 3 are tested and 1 validates, each twice.
+        assert [len(part) for part in first] == [16, 2, 6]
+
+
+@pytest.mark.parametrize(("data", "needed"), [({}, 3), ({"select_on_test": True}, 2)])
+def test_a_task_of_too_few_distinct_pairs_is_refused(data: dict[str, object], needed: int) -> None:
+    pairs = [pair(str(n) * n, "10/01") for n in range(1, needed)]
+    with pytest.raises(DataError, match=f"task t has {needed - 1} distinct pairs.* {needed} or"):
+        parts_of([Task("t", (*pairs, pairs[0]))], **data)
+
+
+def test_the_sides_of_a_single_task() -> None:
+    """0520fde7 has three demonstrations and one test pair."""
+    config = DataConfig(tasks=("0520fde7",), split_by="pair")
+    sides = load_sides(config)
+    store = sides.store
+    assert [len(side) for side in (sides.train, sides.val, sides.test)] == [2, 1, 1]
+    assert sorted([*sides.train, *sides.val, *sides.test]) == [0, 1, 2, 3]
+    # Only what is trained on is ever shown with a query.
+    assert store.demonstrations[0].tolist() == sides.train.tolist()
+    assert sides.tasks_of(sides.test) == ["0520fde7"]
+    seen = sides.seen
+    assert seen.trained_on.pairs == {*sides.contents[sides.train].tolist()}
+    assert seen.chosen_on.pairs == {*sides.contents[sides.val].tolist()}
+    tested = {*sides.contents[sides.test].tolist()}
+    assert not tested & (seen.trained_on.pairs | seen.chosen_on.pairs)
+    both = load_sides(config.model_copy(update={"select_on_test": True}))
+    assert both.val.tolist() == both.test.tolist() and len(both.train) == 3
+
+
+# Splits by question
+
+
+def test_a_split_by_question_trains_on_demonstrations_and_tests_questions() -> None:
+    data = DataConfig(
+        source="arc_agi_1", subset="evaluation", max_side=10, split_by="question", val_fraction=0.05
+    )
+    sides, tasks = load_sides(data), load_tasks(data)
+    store = sides.store
+    assert len(sides.test) == sum(len(task.questions) for task in tasks)
+    # 0.05 of 78 tasks are 3.9.
+    assert len(sides.val) == 4
+    demonstrations = {task.id: len(task.demonstrations) for task in tasks}
+    # Twelve equal a question, or one that validates, but for colours and symmetry.
+    assert len(sides.train) + len(sides.val) == sum(demonstrations.values()) - 12
+    held_out = sides.contents[np.concatenate([sides.val, sides.test])]
+    assert not np.isin(sides.contents[sides.train], held_out).any()
+    # Only what is trained on is shown, so neither questions nor validation are, until the test.
+    assert {*np.concatenate(store.demonstrations).tolist()} == {*sides.train.tolist()}
+    shown = dict(zip(store.task_ids, map(len, sides.posed.demonstrations), strict=True))
+    assert shown == demonstrations
+    assert not np.isin(np.concatenate(sides.posed.demonstrations), sides.test).any()
+
+
+def test_a_task_without_questions_has_no_split_by_question() -> None:
+    border = CurriculumConfig(families=("border",))
+    data = DataConfig(source="curriculum", split_by="question", curriculum=border)
+    with pytest.raises(DataError, match=r"task border-1-01 has .* 0 questions"):
+        load_sides(data.model_copy(update={"pairs_per_task": 5}))

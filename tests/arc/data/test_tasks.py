@@ -11,6 +11,7 @@ from raylab.arc.config.sections import DataConfig, Subset, TaskSource
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
 from raylab.core.errors import DataError
+from tests.arc.tasks import write_json
 
 Json = Any
 
@@ -18,17 +19,11 @@ PAIR = {"input": [[1, 2]], "output": [[3], [4]]}
 UNSCORED = {"input": [[1, 2]]}
 
 
-def write(path: Path, content: Json) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
-    return path
-
-
-def arc_json(path: Path, **options: Json) -> DataConfig:
+def arc_json(path: Path | list[Path], **options: Json) -> DataConfig:
     return DataConfig(source=TaskSource.ARC_JSON, path=path, **options)
 
 
-def re_arc(path: Path, **options: Json) -> DataConfig:
+def re_arc(path: Path | list[Path], **options: Json) -> DataConfig:
     return DataConfig(source=TaskSource.RE_ARC, path=path, **options)
 
 
@@ -41,10 +36,12 @@ def task(train: list[Json] | None = None, test: list[Json] | None = None) -> Jso
 
 
 def colours(loaded: Task) -> tuple[list[int], list[int]]:
-    return (
-        [int(p.input[0, 0]) for p in loaded.demonstrations],
-        [int(p.input[0, 0]) for p in loaded.questions],
+    """The first colour of each demonstration, and of each question."""
+    shown, asked = (
+        [int(pair.input[0, 0]) for pair in pairs]
+        for pairs in (loaded.demonstrations, loaded.questions)
     )
+    return shown, asked
 
 
 def message(config: DataConfig) -> str:
@@ -53,11 +50,16 @@ def message(config: DataConfig) -> str:
     return str(caught.value)
 
 
-def zip_of(path: Path, members: dict[str, Json]) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
+def archive_of(place: Path, members: dict[str, Json]) -> Path:
+    """A zip, or a directory if the name has no such suffix."""
+    if place.suffix != ".zip":
         for name, content in members.items():
-            archive.writestr(name, content if isinstance(content, str) else json.dumps(content))
-    return path
+            write_json(place / name, content)
+        return place
+    with zipfile.ZipFile(place, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, json.dumps(content))
+    return place
 
 
 # Packaged sources
@@ -80,7 +82,7 @@ def test_packaged_sources_hold_the_published_numbers_of_tasks(
 
 
 def test_packaged_task_has_its_published_grids() -> None:
-    # 007bbfb7: each cell of a 3x3 pattern becomes the pattern or nothing, a 9x9 output
+    # Each cell of a 3x3 pattern becomes the pattern or nothing, a 9x9 output.
     (first,) = load_tasks(DataConfig(tasks=("007bbfb7",)))
     assert (len(first.demonstrations), len(first.questions)) == (5, 1)
     source, target = first.demonstrations[0].input, first.demonstrations[0].output
@@ -91,45 +93,31 @@ def test_packaged_task_has_its_published_grids() -> None:
 # Selection
 
 
-@pytest.fixture
-def six_tasks(tmp_path: Path) -> Path:
-    for name in "fbdace":
-        write(tmp_path / f"{name}.json", task([pair(1), pair(2), pair(3)], test=[pair(4), pair(5)]))
-    return tmp_path
-
-
 @pytest.mark.parametrize(
-    ("options", "ids"),
+    ("options", "ids", "kept"),
     [
-        ({}, "abcdef"),
-        ({"every": 2}, "ace"),
-        ({"tasks": ("f", "b", "d"), "every": 2}, "bf"),
+        ({}, "abcdef", ([1, 2, 3], [4, 5])),
+        ({"every": 2}, "ace", ([1, 2, 3], [4, 5])),
+        ({"tasks": ("f", "b", "d"), "every": 2}, "bf", ([1, 2, 3], [4, 5])),
+        ({"pairs_per_task": 2}, "abcdef", ([1, 2], [])),
+        ({"pairs_per_task": 4}, "abcdef", ([1, 2, 3], [4])),
     ],
 )
-def test_tasks_and_every_keep_tasks_in_the_order_of_ids(
-    six_tasks: Path, options: Json, ids: str
+def test_tasks_are_kept_in_the_order_of_ids_and_demonstrations_before_questions(
+    tmp_path: Path, options: Json, ids: str, kept: tuple[list[int], list[int]]
 ) -> None:
-    assert "".join(task.id for task in load_tasks(arc_json(six_tasks, **options))) == ids
-
-
-@pytest.mark.parametrize(
-    ("limit", "kept"),
-    [(None, ([1, 2, 3], [4, 5])), (2, ([1, 2], [])), (4, ([1, 2, 3], [4]))],
-)
-def test_pairs_per_task_keeps_demonstrations_first(
-    six_tasks: Path, limit: int | None, kept: tuple[list[int], list[int]]
-) -> None:
-    for loaded in load_tasks(arc_json(six_tasks, pairs_per_task=limit)):
-        assert colours(loaded) == kept
+    content = task([pair(1), pair(2), pair(3)], test=[pair(4), pair(5)])
+    for name in "fbdace":
+        write_json(tmp_path / f"{name}.json", content)
+    loaded = load_tasks(arc_json(tmp_path, **options))
+    assert [(task.id, colours(task)) for task in loaded] == [(id_, kept) for id_ in ids]
 
 
 def test_unknown_ids_are_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
-    write(tmp_path / "00d62c1b.json", task())
-    write(tmp_path / "f35d900a.json", task())
+    write_json(tmp_path / "00d62c1b.json", task())
+    write_json(tmp_path / "f35d900a.json", task())
     text = message(arc_json(tmp_path, tasks=("f35d900a", "00d62c1d")))
-    assert str(tmp_path) in text
-    assert "00d62c1d (nearest: 00d62c1b)" in text
-    assert "no task 00d62c1d" in text
+    assert str(tmp_path) in text and "no task 00d62c1d (nearest: 00d62c1b)" in text
     assert "data.tasks is an empty list" in message(arc_json(tmp_path, tasks=()))
 
 
@@ -137,7 +125,7 @@ def test_unknown_ids_are_refused_with_the_nearest_known_one(tmp_path: Path) -> N
 
 
 def test_directory_of_task_files(tmp_path: Path) -> None:
-    write(tmp_path / "a.json", task([PAIR, PAIR]))
+    write_json(tmp_path / "a.json", task([PAIR, PAIR]))
     (tmp_path / "._a.json").write_bytes(b"\x00 left by another system")
     (tmp_path / "b.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(task()).encode())
     loaded, with_mark = load_tasks(arc_json(tmp_path))
@@ -150,9 +138,9 @@ def test_directory_of_task_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kaggle(tmp_path: Path) -> Path:
-    write(tmp_path / "arc_solutions.json", {"a": [[[5]]], "b": [[[6]], [[7, 8]]]})
+    write_json(tmp_path / "arc_solutions.json", {"a": [[[5]]], "b": [[[6]], [[7, 8]]]})
     challenges = {"b": task(test=[UNSCORED, UNSCORED]), "a": task(test=[UNSCORED])}
-    return write(tmp_path / "arc_challenges.json", challenges)
+    return write_json(tmp_path / "arc_challenges.json", challenges)
 
 
 def test_kaggle_challenges_are_completed_by_their_solutions(
@@ -169,14 +157,13 @@ def test_unscored_test_pairs_are_left_out_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     content = {"a": task(test=[UNSCORED, PAIR]), "b": task(test=[{**PAIR, "output": None}])}
-    file = write(tmp_path / "x_challenges.json", content)
+    file = write_json(tmp_path / "x_challenges.json", content)
     with caplog.at_level(logging.WARNING):
         first, second = load_tasks(arc_json(file))
     assert (len(first.questions), len(second.questions)) == (1, 0)
-    (record,) = caplog.records
-    assert "2 of 3 test pairs have no output" in record.getMessage()
-    assert str(file) in record.getMessage()
-    assert "x_solutions.json does not exist" in record.getMessage()
+    (warning,) = caplog.messages
+    assert "2 of 3 test pairs have no output" in warning
+    assert str(file) in warning and "x_solutions.json does not exist" in warning
 
 
 ROW = {"input": [[1] * 30], "output": [[1]] * 30}
@@ -198,9 +185,9 @@ ACCEPTED: dict[str, tuple[Json, Json, str]] = {
 def test_challenges_of_others_keep_their_test_pairs(
     tmp_path: Path, test: list[Json], solutions: Json, outputs: str
 ) -> None:
-    file = write(tmp_path / "x_challenges.json", {"a": task(test=test)})
+    file = write_json(tmp_path / "x_challenges.json", {"a": task(test=test)})
     if solutions is not None:
-        write(tmp_path / "x_solutions.json", solutions)
+        write_json(tmp_path / "x_solutions.json", solutions)
     (loaded,) = load_tasks(arc_json(file), unanswered=True)
     asked = [str(p.output[0, 0]) if p.is_answered else "-" for p in loaded.questions]
     assert "".join(asked) == outputs
@@ -208,9 +195,9 @@ def test_challenges_of_others_keep_their_test_pairs(
 
 
 def test_several_files_are_one_set_of_tasks(kaggle: Path, caplog: pytest.LogCaptureFixture) -> None:
-    other = write(kaggle.parent / "more" / "c.json", {"c": task(), "a": task()})
-    apart = write(other.parent / "x_challenges.json", {"d": task(test=[UNSCORED])})
-    answers = write(other.parent.parent / "y_solutions.json", {"d": [[[8]]], "a": [[[9]]]})
+    other = write_json(kaggle.parent / "more" / "c.json", {"c": task(), "a": task()})
+    apart = write_json(other.parent / "x_challenges.json", {"d": task(test=[UNSCORED])})
+    answers = write_json(other.parent.parent / "y_solutions.json", {"d": [[[8]]], "a": [[[9]]]})
     loaded = load_tasks(arc_json([kaggle, other, apart, answers]))
     assert [task.id for task in loaded] == ["a", "b", "c", "d"]
     # Task "a" is that of the first file, with the solutions beside it.
@@ -222,62 +209,37 @@ def test_several_files_are_one_set_of_tasks(kaggle: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(
-    ("solutions", "fault"),
+    ("name", "content", "fault"),
     [
-        ({"a": 3}, "task a: Expected `array`, got `int`; expected a list of output grids"),
-        ({"a": [[[1]]], "b": [[[1]]]}, "task b: 1 outputs for 2 test pairs in"),
-        ({"a": [[[1]], [[1]]]}, "task a: 2 outputs for 1 test pairs in"),
-        ({"a": [[[1, 11]]]}, "task a: [0][0][1]: Expected `int` <= 9"),
+        ("solutions", {"a": 3}, "task a: Expected `array`, got `int`; expected a list of output "),
+        ("solutions", {"a": [[[1]]], "b": [[[1]]]}, "task b: 1 outputs for 2 test pairs in"),
+        ("solutions", {"a": [[[1]], [[1]]]}, "task a: 2 outputs for 1 test pairs in"),
+        ("solutions", {"a": [[[1, 11]]]}, "task a: [0][0][1]: Expected `int` <= 9"),
+        ("challenges", [], "got `array`; expected {task id: {train, test}}"),
+        ("challenges", {}, "holds no task"),
+        ("challenges", {"a": task([PAIR, pair(12)])}, "task a: train[1].input[0][0]: Expected "),
     ],
 )
-def test_faults_of_a_solutions_file_are_named(kaggle: Path, solutions: Json, fault: str) -> None:
-    file = write(kaggle.parent / "arc_solutions.json", solutions)
-    text = message(arc_json(kaggle))
-    assert str(file) in text
-    assert fault in text
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        ([], "got `array`; expected {task id: {train, test}}"),
-        ({}, "holds no task"),
-        ({"a": task([PAIR, pair(12)])}, "task a: train[1].input[0][0]: Expected `int` <= 9"),
-    ],
-)
-def test_wrong_structure_of_a_challenges_file_is_named(
-    tmp_path: Path, content: Json, fault: str
+def test_faults_of_challenges_and_solutions_are_named(
+    kaggle: Path, name: str, content: Json, fault: str
 ) -> None:
-    file = write(tmp_path / "x.json", content)
-    text = message(arc_json(file))
-    assert str(file) in text
-    assert fault in text
+    file = write_json(kaggle.parent / f"arc_{name}.json", content)
+    text = message(arc_json(kaggle))
+    assert str(file) in text and fault in text
 
 
 # re-arc
 
 
 @pytest.mark.parametrize("prefix", ["re_arc/tasks/", "tasks/", ""])
-def test_re_arc_zip_with_any_prefix(tmp_path: Path, prefix: str) -> None:
+@pytest.mark.parametrize("name", ["x", "x.zip"])
+def test_re_arc_directory_or_zip_with_any_prefix(tmp_path: Path, name: str, prefix: str) -> None:
+    others = {"README.md": "text", "__MACOSX/._a.json": ""}
+    if prefix:
+        others["re_arc/metadata.json"] = {"a": {}}
     members = {f"{prefix}b.json": [pair(1), pair(2)], f"{prefix}a.json": [pair(3)]}
-    file = zip_of(tmp_path / "x.zip", {"README.md": "text", "__MACOSX/._a.json": "", **members})
-    loaded = load_tasks(re_arc(file))
+    loaded = load_tasks(re_arc(archive_of(tmp_path / name, others | members)))
     assert [(task.id, colours(task)) for task in loaded] == [("a", ([3], [])), ("b", ([1, 2], []))]
-
-
-@pytest.mark.parametrize("prefix", ["re_arc/tasks", "."])
-def test_re_arc_directory(tmp_path: Path, prefix: str) -> None:
-    write(tmp_path / prefix / "a.json", [pair(1), pair(2)])
-    (loaded,) = load_tasks(re_arc(tmp_path))
-    assert (loaded.id, colours(loaded)) == ("a", ([1, 2], []))
-
-
-def test_re_arc_metadata_beside_the_tasks_is_no_task(tmp_path: Path) -> None:
-    write(tmp_path / "metadata.json", {"a": {}})
-    write(tmp_path / "tasks" / "a.json", [PAIR])
-    assert [task.id for task in load_tasks(re_arc(tmp_path))] == ["a"]
-    file = zip_of(tmp_path / "x.zip", {"re_arc/metadata.json": {}, "re_arc/tasks/a.json": [PAIR]})
-    assert [task.id for task in load_tasks(re_arc(file))] == ["a"]
 
 
 def test_re_arc_pairs_with_a_side_over_30_are_left_out_and_counted(
@@ -285,25 +247,21 @@ def test_re_arc_pairs_with_a_side_over_30_are_left_out_and_counted(
 ) -> None:
     wide = {"input": [[1]], "output": [[1] * 31]}
     tall = {"input": [[1]] * 31, "output": [[1]]}
-    write(tmp_path / "a.json", [wide, pair(1), tall, pair(2), pair(3)])
-    write(tmp_path / "b.json", [pair(1), {"input": [[1] * 30] * 30, "output": [[1]]}])
+    write_json(tmp_path / "a.json", [wide, pair(1), tall, pair(2), pair(3)])
+    write_json(tmp_path / "b.json", [pair(1), {"input": [[1] * 30] * 30, "output": [[1]]}])
     with caplog.at_level(logging.WARNING):
         first, second = load_tasks(re_arc(tmp_path, pairs_per_task=2))
     assert colours(first) == ([1, 2], [])
     assert len(second.pairs) == 2
-    (record,) = caplog.records
-    assert str(tmp_path) in record.getMessage()
-    assert "2 pairs with a side over 30 are left out (tasks: a)" in record.getMessage()
+    (warning,) = caplog.messages
+    assert f"{tmp_path}: 2 pairs with a side over 30 are left out (tasks: a)" in warning
 
 
-def test_id_twice_is_refused_with_both_places(tmp_path: Path) -> None:
-    first = write(tmp_path / "seed1" / "tasks" / "a.json", [PAIR])
-    second = write(tmp_path / "seed2" / "tasks" / "a.json", [PAIR])
-    text = message(re_arc(tmp_path))
-    assert f"task a occurs twice: {first} and {second}" in text
-    file = zip_of(tmp_path / "x.zip", {"1/tasks/a.json": [PAIR], "2/tasks/a.json": [pair(10)]})
-    text = message(re_arc(file))
-    assert f"task a occurs twice: {file}:1/tasks/a.json and {file}:2/tasks/a.json" in text
+@pytest.mark.parametrize(("name", "mark"), [("x", "/"), ("x.zip", ":")])
+def test_id_twice_is_refused_with_both_places(tmp_path: Path, name: str, mark: str) -> None:
+    place = archive_of(tmp_path / name, {"1/tasks/a.json": [PAIR], "2/tasks/a.json": [pair(10)]})
+    places = f"{place}{mark}1/tasks/a.json and {place}{mark}2/tasks/a.json"
+    assert f"task a occurs twice: {places}" in message(re_arc(place))
 
 
 @pytest.mark.parametrize(("side", "count"), [(10, 78), (15, 191), (30, 400)])
@@ -315,8 +273,8 @@ def test_tasks_of_small_visible_grids_are_kept(side: int, count: int) -> None:
 
 def test_pairs_of_re_arc_that_fit_are_kept_and_tasks_with_three_of_them(tmp_path: Path) -> None:
     wide_input, wide_output = {**PAIR, "input": [[1] * 4]}, {**PAIR, "output": [[1] * 4]}
-    write(tmp_path / "tasks" / "three.json", [PAIR, wide_input, PAIR, PAIR])
-    write(tmp_path / "tasks" / "two.json", [PAIR, wide_output, PAIR])
+    write_json(tmp_path / "tasks" / "three.json", [PAIR, wide_input, PAIR, PAIR])
+    write_json(tmp_path / "tasks" / "two.json", [PAIR, wide_output, PAIR])
     loaded = load_tasks(re_arc(tmp_path, max_side=3))
     assert [(task.id, len(task.pairs)) for task in loaded] == [("three", 3)]
     assert "max_side=1 leaves no task" in message(re_arc(tmp_path, max_side=1))
@@ -330,9 +288,12 @@ def test_pairs_of_re_arc_are_read_as_any_json(tmp_path: Path, indent: int | None
         return draw.integers(10, size=draw.integers(1, 31, 2)).tolist()
 
     written = [{"output": grid(), "input": grid()} for _ in range(50)]
-    # A key that is not read hides all later pairs from the fast reader.
-    for content in (written, [*written[:40], {**written[40], "x": [{}]}, *written[41:]]):
-        (tmp_path / "a.json").write_text(json.dumps(content, indent=indent))
+    written[40]["input"] = [[0]]
+    # A key that is not read hides all pairs from the fast reader, and -0 the pair that has it.
+    odd, negative = {**written[40], "x": [{}]}, {**written[40], "input": [["-0"]]}
+    for content in (written, *([*written[:40], each, *written[41:]] for each in (odd, negative))):
+        text = json.dumps(content, indent=indent).replace('"-0"', "-0")
+        (tmp_path / "a.json").write_text(text)
         (loaded,) = load_tasks(re_arc(tmp_path))
         grids = [{"output": p.output.tolist(), "input": p.input.tolist()} for p in loaded.pairs]
         assert grids == written
@@ -342,7 +303,7 @@ def test_pairs_of_re_arc_are_read_as_any_json(tmp_path: Path, indent: int | None
 
 
 def test_pairs_of_re_arc_that_are_not_asked_for_are_not_checked(tmp_path: Path) -> None:
-    write(tmp_path / "a.json", [PAIR, pair(10)])
+    write_json(tmp_path / "a.json", [PAIR, pair(10)])
     assert len(load_tasks(re_arc(tmp_path, pairs_per_task=1))[0].pairs) == 1
     assert "a.json: task a: [1].input[0][0]: Expected `int` <= 9" in message(re_arc(tmp_path))
 
@@ -358,16 +319,10 @@ def test_pairs_of_re_arc_that_are_not_asked_for_are_not_checked(tmp_path: Path) 
         (arc_json, task(train=[]), "train: Expected `array` of length >= 1"),
         (arc_json, task(train=[PAIR, UNSCORED]), "train[1]: Object missing required field `out"),
         (arc_json, task([PAIR, {**PAIR, "input": [[]]}]), "train[1].input[0]: Expected `array` of"),
-        (
-            arc_json,
-            task(test=[{**PAIR, "output": [[1]] * 31}]),
-            "test[0].output: Expected `array` ",
-        ),
+        (arc_json, task(test=[{**PAIR, "output": [[1]] * 31}]), "test[0].output: Expected `array`"),
         (arc_json, task([pair(10)]), "train[0].input[0][0]: Expected `int` <= 9"),
         (arc_json, task([pair(-1)]), "train[0].input[0][0]: Expected `int` >= 0"),
         (arc_json, task([pair(1.0)]), "train[0].input[0][0]: Expected `int`, got `float`"),
-        (arc_json, task([pair(True)]), "train[0].input[0][0]: Expected `int`, got `bool`"),
-        (arc_json, task([{**PAIR, "input": [["1"]]}]), "input[0][0]: Expected `int`, got `str`"),
         (arc_json, task([{**PAIR, "input": []}]), "train[0].input: Expected `array` of length >="),
         (arc_json, task([{**PAIR, "output": None}]), "train[0].output: Expected `array`, got `nul"),
         (re_arc, task(), "got `object`; expected a list of pairs; data=arc_json reads"),
@@ -376,12 +331,11 @@ def test_pairs_of_re_arc_that_are_not_asked_for_are_not_checked(tmp_path: Path) 
         (re_arc, [{"input": [[1]], "output": [[1] * 31]}], "all pairs have a side over 30"),
         (re_arc, [PAIR, {**PAIR, "input": [[0], [0, 1]]}], "[1].input: rows of 1 and of 2 cells"),
         (re_arc, [PAIR, {**PAIR, "output": [[1, 1], [2, -1]]}], "[1].output[1][1]: Expected `int`"),
-        (re_arc, [PAIR, {**PAIR, "output": [[], []]}], "[1].output[0]: Expected `array` of length"),
         (re_arc, [PAIR, {**PAIR, "output": "[[1]]"}], "[1].output: Expected `array`, got `str`"),
     ],
 )
 def test_structure_faults_are_named(tmp_path: Path, read: Any, content: Json, fault: str) -> None:
-    file = write(tmp_path / "b.json", content)
+    file = write_json(tmp_path / "b.json", content)
     text = message(read(tmp_path))
     assert f"{file}: task b: " in text and fault in text
 
@@ -396,8 +350,7 @@ def test_unreadable_places_are_refused(tmp_path: Path, read: Any) -> None:
     assert message(read(folder)) == f"{file}: 'train' stands twice: remove or rename one"
     file.write_text('{"train": [],\n "test": [}')
     text = message(read(folder))
-    assert f"{file}: not valid JSON: " in text
-    assert "line 2 column 11" in text
+    assert f"{file}: not valid JSON: " in text and "line 2 column 11" in text
 
 
 # The maintainers' archives

@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 from itertools import product
@@ -14,6 +13,7 @@ from raylab.core import live
 from raylab.core.errors import DataError, RunError
 from raylab.core.log import json_lines
 from tests.arc.evaluation.models import CHECKPOINT, evaluation
+from tests.arc.tasks import read_json, write_json
 from tests.log_lines import id_in, lines_of
 
 
@@ -23,12 +23,8 @@ def tree(storage: Path) -> Path:
     return storage / "scored"
 
 
-def content(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
 def metrics_in(path: Path) -> dict[str, Any]:
-    values = content(path)["results"]["scores"][0]["metrics"]
+    values = read_json(path)["results"]["scores"][0]["metrics"]
     return {name: value["value"] for name, value in values.items()}
 
 
@@ -41,9 +37,9 @@ def test_every_model_and_rule_is_scored_on_the_tasks_that_no_model_has_seen(
 ):
     seen = read_checkpoint(storage / "one" / CHECKPOINT).seen.tasks().ids
     assert len(seen) == 8
-    units = content(tree / "scores.json")["units"]
+    units = read_json(tree / "scores.json")["units"]
     assert len(units) == 2 and not seen & units.keys()
-    metrics = content(tree / "metrics.json")
+    metrics = read_json(tree / "metrics.json")
     means, rules = metrics["models"], metrics["rules"]
     scored = [(model, generation) for model, by in means.items() for generation in by]
     assert scored == list(product(("one", "two"), ("published", "seed-1")))
@@ -56,9 +52,9 @@ def test_every_model_and_rule_is_scored_on_the_tasks_that_no_model_has_seen(
     assert list(rules) == ["copy_source", "previous_cell", "copy_else_previous"]
     assert all(list(by) == ["published", "seed-1"] for by in rules.values())
     assert all(0 < value < 1 for by in rules.values() for value in by.values())
-    assert content(tree / "scores-rules.json")["rules"] == rules
-    assert content(tree / "record.json")["finished"]
-    diagnosis = content(tree / "diagnosis.json")
+    assert read_json(tree / "scores-rules.json")["rules"] == rules
+    assert read_json(tree / "record.json")["finished"]
+    diagnosis = read_json(tree / "diagnosis.json")
     assert (diagnosis["models"], diagnosis["items"]) == (2, 2)
     assert (tree / "diagnosis.html").exists()
 
@@ -69,7 +65,7 @@ def test_files_hold_every_metric_and_inspect_reads_them(tree: Path):
         metrics = metrics_in(path)
         assert metrics["accuracy"] == metrics["cell_accuracy"]
         assert {"solve_rate", "dense_grid_objective"} <= metrics.keys()
-        log = content(path)["eval"]
+        log = read_json(path)["eval"]
         assert log["run_id"] == id_in(tree)
         assert (log["model"], log["dataset"]["name"]) == path.relative_to(tree).parts[1:3]
         read = inspect.read_eval_log(str(path))
@@ -102,7 +98,7 @@ def test_resuming_makes_what_is_missing_and_nothing_else(
     assert times(again) == after
     lines = lines_of(capsys.readouterr().out)
     assert {line["run_id"] for line in lines} == {id_in(again)}
-    assert content(tree / "metrics.json")["models"] in [line.get("models") for line in lines]
+    assert read_json(tree / "metrics.json")["models"] in [line.get("models") for line in lines]
 
 
 def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
@@ -118,9 +114,9 @@ def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
 
 def test_scores_of_another_checkpoint_or_of_a_broken_file_are_not_mixed(storage: Path, tree: Path):
     mixed = Path(shutil.copytree(tree, storage / "mixed"))
-    state = content(mixed / "scores.json")
+    state = read_json(mixed / "scores.json")
     state["models"]["one"] += " earlier"
-    (mixed / "scores.json").write_text(json.dumps(state))
+    write_json(mixed / "scores.json", state)
     with pytest.raises(RunError, match=r"begun when one was .* earlier, and now"):
         run_evaluate(evaluation(storage, "mixed", resume=True))
     broken = Path(shutil.copytree(tree, storage / "broken"))
@@ -137,7 +133,7 @@ def test_seen_tasks_are_scored_when_asked_for_by_group(storage: Path):
         run_evaluate(evaluation(storage, "none", data=data))
     scoring = ScoringConfig(include_seen=True, unit="group")
     run_evaluate(evaluation(storage, "groups", generations=("published",), scoring=scoring))
-    units = content(storage / "groups" / "scores.json")["units"]
+    units = read_json(storage / "groups" / "scores.json")["units"]
     assert sum(map(len, units.values())) == 10
     names = {path.stem for path in (storage / "groups" / "scores/one/published").iterdir()}
     assert names == {unit.replace("/", "-") for unit in units}
@@ -146,11 +142,9 @@ def test_seen_tasks_are_scored_when_asked_for_by_group(storage: Path):
 def test_a_generation_that_lacks_tasks_is_told(storage: Path, tmp_path: Path):
     """The tasks of the archive `data.path` are there, those of the generation are not."""
     whole, part = tmp_path / "whole", tmp_path / "part"
-    for folder, count in ((whole, 2), (part, 1)):
-        folder.mkdir()
-        for index in range(count):
-            pairs = [{"input": [[index, 1]], "output": [[1, index]]}] * 3
-            (folder / f"task{index}.json").write_text(json.dumps(pairs))
+    for place in (whole / "task0.json", whole / "task1.json", part / "task0.json"):
+        index = int(place.stem[-1])
+        write_json(place, [{"input": [[index, 1]], "output": [[1, index]]}] * 3)
     data = DataConfig.model_validate({"source": "re_arc", "path": str(whole)})
     run_evaluate(evaluation(storage, "archive", data=data, generations=("published", str(whole))))
     assert (storage / "archive" / "scores/one/whole/task1.json").exists()

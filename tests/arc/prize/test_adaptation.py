@@ -4,7 +4,6 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -23,17 +22,20 @@ from raylab.arc.records import GridRows
 from raylab.core.errors import CheckpointError, NonFiniteLossError
 from raylab.core.files import Place
 from tests.arc.conftest import batch_of, make_tasks, small_model
+from tests.arc.tasks import grid, pair
 
-CPU = torch.device("cpu")
 CONFIG = EncoderDecoderConfig(d_model=16, d_ff=24, heads=2, encoder_layers=1, decoder_layers=1)
-VOTES = VotesConfig(colours=False, symmetries=False)
 BRIEF = TaskTrainingConfig(steps=3, lr=0.01, augmentations=2, batch_size=4)
 
 
-def trained(task: Task, training: TaskTrainingConfig = BRIEF) -> tuple[GridModel, bytes]:
+def train(model: GridModel, task: Task, training: TaskTrainingConfig = BRIEF) -> int:
+    votes, cpu = VotesConfig(colours=False, symmetries=False), torch.device("cpu")
+    return train_on_task(model, task, training, votes, demonstrations=0, device=cpu)
+
+
+def trained(task: Task) -> tuple[GridModel, bytes]:
     model = small_model(CONFIG)
-    steps = train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU)
-    assert steps == training.steps
+    assert train(model, task) == BRIEF.steps
     return model, specialist_file(model)
 
 
@@ -48,8 +50,7 @@ def task() -> Task:
 
 
 def test_a_specialist_is_loaded_again_and_read_no_output_of_a_question(task: Task, tmp_path: Path):
-    other = np.full((2, 2), 9, dtype=np.uint8)
-    altered = Task(task.id, task.demonstrations, (Pair(task.questions[0].input, other),))
+    altered = Task(task.id, task.demonstrations, (Pair(task.questions[0].input, grid("99/99")),))
     model, content = trained(task)
     assert same(model, trained(altered)[0])
     assert not same(model, small_model(CONFIG))
@@ -76,10 +77,11 @@ def test_each_demonstration_is_asked_for_of_the_others_in_the_same_view(
 
     monkeypatch.setattr(answering, "step_loss", record)
     training, votes = BRIEF.model_copy(update={"augmentations": 8, "steps": 12}), VotesConfig()
-    train_on_task(small_model(CONFIG), task, training, votes, demonstrations=2, device=CPU)
+    cpu = torch.device("cpu")
+    train_on_task(small_model(CONFIG), task, training, votes, demonstrations=2, device=cpu)
     shown = task.demonstrations
     views = [
-        {(as_rows(view.apply(pair.input)), as_rows(view.apply(pair.output))) for pair in shown}
+        {(as_rows(view.apply(p.input)), as_rows(view.apply(p.output))) for p in shown}
         for view in draw_views(task, 8, votes)
     ]
     asked = set[tuple[int, tuple[GridRows, GridRows]]]()
@@ -96,11 +98,10 @@ def test_each_demonstration_is_asked_for_of_the_others_in_the_same_view(
 
 
 def test_it_learns_the_task():
-    grids = [np.full((1, 2), colour, dtype=np.uint8) for colour in range(4)]
-    task = Task("flat", tuple(Pair(grid, grids[3]) for grid in grids[:3]))
-    training = BRIEF.model_copy(update={"steps": 40})
-    batch = batch_of(store_pairs([task]), [0, 1, 2])
-    before, after = small_model(CONFIG), trained(task, training)[0]
+    flat = Task("flat", tuple(pair(source, "33") for source in ("00", "11", "22")))
+    batch = batch_of(store_pairs([flat]), [0, 1, 2])
+    before, after = small_model(CONFIG), small_model(CONFIG)
+    train(after, flat, BRIEF.model_copy(update={"steps": 40}))
     with torch.no_grad():
         likelihoods = [
             float(model(batch).cells.log_softmax(-1)[..., 3].mean()) for model in (before, after)
@@ -114,9 +115,7 @@ def test_the_seconds_of_a_task_end_its_training(task: Task, monkeypatch: pytest.
     monkeypatch.setattr(answering, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
     def steps(**budget: float | None) -> int:
-        training = TaskTrainingConfig(augmentations=2, **budget)
-        model = small_model(CONFIG)
-        return train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU)
+        return train(small_model(CONFIG), task, TaskTrainingConfig(augmentations=2, **budget))
 
     # A second a step: the eighth is the first that is over.
     assert steps(steps=None, seconds=7) == 8
@@ -138,4 +137,4 @@ def test_a_specialist_of_another_model_is_refused(task: Task, tmp_path: Path):
 
 def test_a_loss_that_is_not_finite_is_told(task: Task):
     with pytest.raises(NonFiniteLossError, match=f"task {task.id}.*lr"):
-        trained(task, BRIEF.model_copy(update={"steps": 20, "lr": 1e30}))
+        train(small_model(CONFIG), task, BRIEF.model_copy(update={"steps": 20, "lr": 1e30}))

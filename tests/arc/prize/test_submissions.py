@@ -11,20 +11,18 @@ import pytest
 
 from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.data.tasks import Grid, Pair, Task
 from raylab.arc.evaluation.prize import read_submission, submission_bytes
 from raylab.arc.prize.scores import prize_score, rule_scores, solutions_of
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
 from raylab.core.errors import DataError
 from raylab.core.files import Place
-
-GRID = np.array([[1, 2]], dtype=np.uint8)
-DEMONSTRATIONS = (Pair(GRID, GRID),)
-
+from tests.arc.tasks import grid, pair, task, write_json
 
 OUTPUTS = {"a": [[[1, 2]]], "b": [[[3]], [[4, 5]]]}
+SHOWN = (pair("12", "12"),)
 ASKED = tuple(
-    Task(id_, DEMONSTRATIONS, tuple(Pair(GRID, np.array(g, np.uint8)) for g in grids))
+    Task(id_, SHOWN, tuple(Pair(grid("12"), np.array(rows, np.uint8)) for rows in grids))
     for id_, grids in OUTPUTS.items()
 )
 Entries = dict[str, Any]
@@ -36,51 +34,41 @@ def read(tmp_path: Path, content: object, tasks: Sequence[Task] = ASKED) -> dict
     return read_submission(Place.at(path), tasks)
 
 
-def independent_score(submission: str, solutions: dict[str, list[list[list[int]]]]) -> float:
-    """ARC Prize's score, from the two files alone."""
-    answers = json.loads(submission)
-    total = 0.0
-    for task, outputs in solutions.items():
-        solved = [
-            output in attempts.values()
-            for attempts, output in zip(answers[task], outputs, strict=True)
-        ]
-        total += sum(solved) / len(outputs)
-    return total / len(solutions)
-
-
 def test_a_submission_is_scored_alike_by_another_scorer(tmp_path: Path):
     rng = np.random.default_rng(0)
 
-    def grid() -> np.ndarray[Any, Any]:
+    def drawn() -> Grid:
         return rng.integers(0, 2, rng.integers(1, 3, 2)).astype(np.uint8)
 
+    def answer(views: int) -> QuestionAnswers:
+        return QuestionAnswers.of(
+            [(as_rows(drawn()), -float(rng.random()), None) for _ in range(views)]
+        )
+
     challenges = [
-        Task(f"t{at}", DEMONSTRATIONS, tuple(Pair(GRID, grid()) for _ in range(count)))
+        Task(f"t{at}", SHOWN, tuple(Pair(grid("12"), drawn()) for _ in range(count)))
         for at, count in enumerate(rng.integers(1, 4, 40).tolist())
     ]
     answers = {
-        task.id: TaskAnswers(
-            task=task.id,
-            questions=tuple(
-                QuestionAnswers.of(
-                    [(as_rows(grid()), -float(rng.random()), None) for _ in range(8)]
-                )
-                for _ in task.questions
-            ),
-            seconds=1.0,
+        each.id: TaskAnswers(
+            task=each.id, questions=tuple(answer(8) for _ in each.questions), seconds=1.0
         )
-        for task in challenges
+        for each in challenges
     }
+    written = submission_bytes(answers, 8).decode()
+    # ARC Prize's score, from the file and the outputs alone.
+    theirs = [
+        [
+            question.output.tolist() in both.values()
+            for question, both in zip(each.questions, json.loads(written)[each.id], strict=True)
+        ]
+        for each in challenges
+    ]
     solutions = solutions_of(challenges)
-    written = submission_bytes(answers, 8)
-    theirs = independent_score(
-        written.decode(), {task: [g.tolist() for g in of] for task, of in solutions.items()}
-    )
     ours = prize_score(answers, solutions, 8)
-    assert ours.two_attempts == pytest.approx(theirs)
+    assert ours.two_attempts == pytest.approx(np.mean([*map(np.mean, theirs)]))
     assert 0 < ours.first_attempt < ours.two_attempts < 1
-    again = prize_score(read(tmp_path, written.decode(), challenges), solutions, 1)
+    again = prize_score(read(tmp_path, written, challenges), solutions, 1)
     assert (again.first_attempt, again.two_attempts) == (ours.first_attempt, ours.two_attempts)
     answers = read(tmp_path, solved([[0]]))
     assert answers["b"].questions[1].attempts(1) == (((4, 5),), ((0,),))
@@ -168,10 +156,7 @@ def test_a_submission_of_others_has_its_score_over_all_tasks_or_an_error(
 
 
 def test_rules_have_two_attempts_too():
-    flat = np.zeros((1, 2), dtype=np.uint8)
-    source = np.array([[0, 1]], dtype=np.uint8)
-    one = Task("one", DEMONSTRATIONS, (Pair(source, source),))
-    two = Task("two", DEMONSTRATIONS, (Pair(source, flat),))
+    one, two = task("12", "12", "01", "01", id_="one"), task("12", "12", "01", "00", id_="two")
     scores = rule_scores([one, two], solutions_of([one, two]))
     assert {score.two_attempts for score in scores.values()} == {1.0}
     assert {score.first_attempt for score in scores.values()} == {0.5}
@@ -180,23 +165,22 @@ def test_rules_have_two_attempts_too():
 def test_challenges_keep_their_test_inputs_and_are_scored_where_an_output_is_known(
     tmp_path: Path,
 ):
-    pair = {"input": [[1, 2]], "output": [[2, 1]]}
+    shown = [{"input": [[1, 2]], "output": [[2, 1]]}]
     tasks = {
-        id_: {"train": [pair], "test": [{"input": [[3, count]]} for count in range(inputs)]}
+        id_: {"train": shown, "test": [{"input": [[3, count]]} for count in range(inputs)]}
         for id_, inputs in (("a", 1), ("b", 2))
     }
-    challenges = tmp_path / "arc-agi_test_challenges.json"
-    challenges.write_text(json.dumps(tasks))
-    data = DataConfig(source=TaskSource.ARC_JSON, path=str(challenges))
+    challenges = write_json(tmp_path / "arc-agi_test_challenges.json", tasks)
+    data = DataConfig(source=TaskSource.ARC_JSON, path=challenges)
     assert not solutions_of(load_tasks(data, unanswered=True))
     solutions = tmp_path / "arc-agi_test_solutions.json"
-    solutions.write_text(json.dumps({"a": [[[3, 0]]], "b": [None, [[5]]]}))
+    write_json(solutions, {"a": [[[3, 0]]], "b": [None, [[5]]]})
     posed = load_tasks(data, unanswered=True)
     # Of "b" the first output is not known, and the second is answered rightly.
     answers = read(tmp_path, {"b": [ONE, {"attempt_1": [[5]], "attempt_2": [[5]]}]}, posed)
     score = prize_score(answers, solutions_of(posed), 1)
     assert (score.two_attempts, score.tasks, score.outputs) == (0.5, 2, 2)
-    solutions.write_text(json.dumps({"a": [[[3, 0]]]}))
+    write_json(solutions, {"a": [[[3, 0]]]})
     assert set(solutions_of(load_tasks(data, unanswered=True))) == {"a"}
     # A generation redraws inputs without an output too.
     a, b = load_tasks(data.model_copy(update={"generation": 1}), unanswered=True)

@@ -9,8 +9,7 @@ import torch
 from raylab.arc.config.models import ModelConfig
 from raylab.arc.config.sections import ScoringConfig, VotesConfig
 from raylab.arc.data.batching import Batch
-from raylab.arc.data.generations import SYMMETRIES
-from raylab.arc.data.tasks import NO_OUTPUT, Pair, Task
+from raylab.arc.data.tasks import NO_OUTPUT, SYMMETRIES, Pair, Task
 from raylab.arc.models.base import START, Answers
 from raylab.arc.pages.pictures import contrast, keep_one_question, picture_attempts
 from raylab.arc.prize import answering
@@ -19,8 +18,8 @@ from raylab.arc.prize.scores import prize_score
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows, draw_views
 from raylab.arc.records import Example, GridRows
 from tests.arc.conftest import limit_sides, make_tasks, small_model
+from tests.arc.tasks import grid, pair, task
 
-CPU = torch.device("cpu")
 A: GridRows = ((1,),)
 B: GridRows = ((2,),)
 C: GridRows = ((3, 3),)
@@ -37,7 +36,14 @@ def answered(
     scoring = ScoringConfig(
         protocol="arc", metric="two_attempts", batch_size=4, votes=VotesConfig(**votes)
     )
-    return answer_tasks(answer, [task.without_outputs for task in tasks], scoring, 2, CPU)
+    posed = [task.without_outputs for task in tasks]
+    return answer_tasks(answer, posed, scoring, 2, torch.device("cpu"))
+
+
+def answers_to(task: str, *views: list[GridRows]) -> TaskAnswers:
+    """Equally likely answers to each question of a task, in a second."""
+    questions = [QuestionAnswers.of((rows, -1.0, None) for rows in own) for own in views]
+    return TaskAnswers(task=task, questions=tuple(questions), seconds=1.0)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +91,10 @@ def test_a_kind_of_view_can_be_left_out(kind: str):
 @pytest.mark.parametrize(("views", "answers"), [(1, 2), (16, 16)])
 def test_every_view_of_an_identity_votes_for_the_input(views: int, answers: int):
     tasks = make_tasks(3, questions=2)
-    for task, own in zip(tasks, answered(tasks, views=views), strict=True):
-        assert own.task == task.id
-        for pair, question in zip(task.questions, own.questions, strict=True):
-            assert question.candidates == (as_rows(pair.input),)
+    for posed, own in zip(tasks, answered(tasks, views=views), strict=True):
+        assert own.task == posed.id
+        for asked, question in zip(posed.questions, own.questions, strict=True):
+            assert question.candidates == (as_rows(asked.input),)
             assert len(question.views) == answers
 
 
@@ -100,16 +106,15 @@ def test_a_model_that_is_right_in_one_view_has_one_vote():
         cells[~tall] = 0
         return Answers(batch.source._replace(cells=cells), torch.where(tall, -1.0, -5.0), tall)
 
-    grid = np.array([[1], [2]], dtype=np.uint8)
-    task = Task("t", (Pair(grid, grid),), (Pair(grid, grid),))
-    (answers,) = answered((task,), copies_tall, views=8, colours=False, orders=False)
+    tall = task("1/2", "1/2", "1/2", "1/2")
+    (answers,) = answered((tall,), copies_tall, views=8, colours=False, orders=False)
     (question,) = answers.questions
     # Four of the eight symmetries leave a tall grid tall.
     votes = [question.candidates[view.candidate] for view in question.views]
     assert votes.count(((1,), (2,))) == votes.count(((0,), (0,))) == 4
     # As many votes each: the likelier leads.
     assert question.attempts(8) == (((1,), (2,)), ((0,), (0,)))
-    score = prize_score({"t": answers}, {"t": (grid,)}, 8)
+    score = prize_score({"t": answers}, {"t": (grid("1/2"),)}, 8)
     assert score.sizes_by_rule == 0.5
 
 
@@ -136,70 +141,46 @@ def test_answers_are_decoded_together_or_apart_with_the_teacher_forced_likelihoo
         with torch.no_grad():
             logits = model(batch._replace(target=answers.grids))
         for index in range(len(batch.pairs)):
-            area = int(answers.grids.sizes[index].prod())
-            cells = answers.grids.cells[index, :area]
-            likelihood = logits.cells[index, torch.arange(area)].log_softmax(-1)
-            expected = likelihood[torch.arange(area), cells].sum()
-            of_sizes = logits.sizes[index].log_softmax(-1)
+            area = torch.arange(int(answers.grids.sizes[index].prod()))
+            likelihood = logits.cells[index, area].log_softmax(-1)
+            expected = likelihood[area, answers.grids.cells[index, area]].sum()
             if not answers.by_rule[index]:
-                expected += of_sizes[torch.arange(2), answers.grids.sizes[index] - 1].sum()
+                sides = logits.sizes[index].log_softmax(-1)
+                expected += sides[torch.arange(2), answers.grids.sizes[index] - 1].sum()
             assert float(answers.log_likelihoods[index]) == pytest.approx(float(expected), abs=1e-3)
     assert START not in batches[0][1].grids.cells
 
 
 def test_the_mean_is_over_tasks_and_the_curve_over_the_first_views():
-    one, two = (np.array(rows, dtype=np.uint8) for rows in (A, B))
-    views = {
-        "a": [[(B, -1.0, None), (C, -1.0, None), (A, -1.0, None), (A, -1.0, None)]],
-        "b": [[(B, -1.0, None)] * 4] * 2,
-    }
-    answers = {
-        task: TaskAnswers(task=task, questions=tuple(map(QuestionAnswers.of, own)), seconds=seconds)
-        for (task, own), seconds in zip(views.items(), (2.0, 4.0), strict=True)
-    }
-    score = prize_score(answers, {"a": (one,), "b": (two, one)}, 4)
+    answers = {"a": answers_to("a", [B, C, A, A]), "b": answers_to("b", [B] * 4, [B] * 4)}
+    answers["b"] = answers["b"].model_copy(update={"seconds": 3.0})
+    score = prize_score(answers, {"a": (grid("1"),), "b": (grid("2"), grid("1"))}, 4)
     # a: wrong twice until views 3 and 4 vote for it; b: half.
     assert [(own.views, own.first_attempt, own.two_attempts) for own in score.curve] == [
         (1, 0.25, 0.25),
         (2, 0.25, 0.25),
         (4, 0.75, 0.75),
     ]
-    assert (score.tasks, score.outputs, score.two_attempts, score.seconds) == (2, 3, 0.75, 3.0)
+    assert (score.tasks, score.outputs, score.two_attempts, score.seconds) == (2, 3, 0.75, 2.0)
     # Shares 1 and 1/2: deviation sqrt(1/8), over sqrt(2).
     assert score.errors is not None and score.errors.two_attempts == pytest.approx(0.25)
 
 
 def test_the_attempts_that_most_models_solve_are_pictured_first():
-    def task(id_: str, *outputs: GridRows) -> Task:
-        grids = [np.array(rows, dtype=np.uint8) for rows in outputs]
-        return Task(id_, (), tuple(Pair(np.zeros((1, 1), np.uint8), grid) for grid in grids))
-
-    def answers(**questions: list[list[GridRows]]) -> dict[str, TaskAnswers]:
-        return {
-            id_: TaskAnswers(
-                task=id_,
-                questions=tuple(
-                    QuestionAnswers.of((grid, 0.0, None) for grid in own) for own in views
-                ),
-                seconds=0.0,
-            )
-            for id_, views in questions.items()
-        }
-
-    posed = Task("posed", (), (Pair(np.zeros((1, 1), np.uint8), NO_OUTPUT),))
+    hard = Task("hard", (), (pair("0", "1"),))
+    easy = Task("easy", (), (pair("0", "1"), pair("0", "33")))
+    posed = Task("posed", (), (Pair(grid("0"), NO_OUTPUT),))
+    unsolved = {"hard": answers_to("hard", [B, C]), "posed": answers_to("posed", [A, B])}
     models = {
-        "one": answers(hard=[[B, C]], easy=[[A, A], [A, B]], posed=[[A, B]]),
-        "two": answers(hard=[[B, C]], easy=[[B, A], [B, A]], posed=[[A, B]]),
+        "one": unsolved | {"easy": answers_to("easy", [A, A], [A, B])},
+        "two": unsolved | {"easy": answers_to("easy", [B, A], [B, A])},
     }
-    pictures = picture_attempts(models, [task("hard", A), posed, task("easy", A, C)], 1)
+    pictures = picture_attempts(models, [hard, posed, easy], 1)
     # Both models solve the first test input of `easy`, none the second, and none `hard`.
-    assert [(example.task, example.target) for example in pictures] == [
-        ("easy", A),
-        ("hard", A),
-        ("easy", C),
-    ]
+    order = [(example.task, example.target) for example in pictures]
+    assert order == [("easy", A), ("hard", A), ("easy", C)]
     # With one attempt, models name the predictions.
-    (one_each, *_) = picture_attempts(models, [task("easy", A, C)], 1, attempts=1)
+    (one_each, *_) = picture_attempts(models, [easy], 1, attempts=1)
     assert {name: own.grid for name, own in one_each.predictions.items()} == {"one": A, "two": B}
     # Equal attempts are one.
     assert {name: (own.grid, own.solved) for name, own in pictures[0].predictions.items()} == {
@@ -210,12 +191,12 @@ def test_the_attempts_that_most_models_solve_are_pictured_first():
 
 
 def test_the_question_of_a_picture_is_no_demonstration():
-    one, two, three = (Pair(np.full((1, 1), n, np.uint8), NO_OUTPUT) for n in range(3))
-    for task, shown, asked in (
+    one, two, three = (Pair(grid(n), NO_OUTPUT) for n in "012")
+    for whole, shown, asked in (
         (Task("t", (one,), (two, three)), (one,), (two,)),
         (Task("t", (one, two)), (two,), (one,)),
     ):
-        kept = keep_one_question(task)
+        kept = keep_one_question(whole)
         assert (kept.demonstrations, kept.questions) == (shown, asked)
 
 

@@ -26,14 +26,10 @@ def tasks() -> tuple[Task, ...]:
     return make_tasks(5, longest_side=5)
 
 
-def checkpoint_of(config: ModelConfig) -> Checkpoint:
-    model = limit_sides(small_model(config, noise=0.3), 6)
-    return Checkpoint("some.ckpt", config, model.state_dict(), Seen(TaskSet()))
-
-
 @pytest.fixture
 def checkpoint(small_config: ModelConfig) -> Checkpoint:
-    return checkpoint_of(small_config)
+    model = limit_sides(small_model(small_config, noise=0.3), 6)
+    return Checkpoint("some.ckpt", small_config, model.state_dict(), Seen(TaskSet()))
 
 
 def groups_of(tasks: tuple[Task, ...]) -> dict[str, str]:
@@ -100,8 +96,8 @@ def test_a_group_is_the_sum_of_its_tasks_and_a_task_is_scored_alone_alike(
     assert alone == {tasks[1].id: by_task[tasks[1].id]}
 
 
-def test_errors_of_few_grids_are_left_out() -> None:
-    checkpoint = checkpoint_of(SMALL_MODELS["champion"])
+@pytest.mark.parametrize("small_config", [SMALL_MODELS["champion"]])
+def test_errors_of_few_grids_are_left_out(checkpoint: Checkpoint) -> None:
     tasks = make_tasks(12, longest_side=4)
     units = {task.id: "few" if task is tasks[0] else "many" for task in tasks}
     scores = score_tasks(checkpoint, tasks, units, SCORING, CPU)

@@ -1,21 +1,21 @@
 """Planning of score trees: what is scored, and what must not be mixed."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from raylab.arc.config.sections import DataConfig, ScoringConfig, TaskSource
-from raylab.arc.data.generations import redraw
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.split import load_sides
+from raylab.arc.data.tasks import redraw
 from raylab.arc.scoring.evaluation import score_tasks
 from raylab.arc.scoring.plan import generation_configs, part_seen, plan_scoring
 from raylab.core.errors import ConfigError, DataError, RunError
 from raylab.core.runs.run import Run
 from tests.arc.conftest import fingerprint
 from tests.arc.evaluation.models import CHECKPOINT, train_small
+from tests.arc.tasks import as_json, write_json
 
 SCORING = ScoringConfig()
 
@@ -27,19 +27,14 @@ def trained(data: DataConfig, folder: Path) -> str:
 
 def test_a_task_is_seen_under_another_id(tmp_path: Path) -> None:
     """40853293 of ARC-AGI-1 is 070dd51e in ARC-AGI-2, and a copy of any task is that task."""
-    data = DataConfig(tasks=("40853293", "007bbfb7", "00d62c1b"))
-    (tmp_path / "split.json").write_text(
-        json.dumps({"train": ["40853293"], "val": ["007bbfb7"], "test": ["00d62c1b"]})
-    )
-    data = data.model_copy(update={"split": str(tmp_path / "split.json")})
+    lists = {"train": ["40853293"], "val": ["007bbfb7"], "test": ["00d62c1b"]}
+    split = write_json(tmp_path / "split.json", lists)
+    data = DataConfig(tasks=("40853293", "007bbfb7", "00d62c1b"), split=split)
     models = {"one": trained(data, tmp_path)}
-    copies = tmp_path / "tasks"
-    copies.mkdir()
-    for id_, name in (("40853293", "trained"), ("007bbfb7", "chosen"), ("00d62c1b", "tested")):
-        (task,) = redraw(load_tasks(DataConfig(tasks=(id_,))), 5)
-        pairs = [{"input": p.input.tolist(), "output": p.output.tolist()} for p in task.pairs]
-        (copies / f"{name}.json").write_text(json.dumps(pairs))
-    copied = DataConfig(source=TaskSource.RE_ARC, path=str(copies))
+    names = {"40853293": "trained", "007bbfb7": "chosen", "00d62c1b": "tested"}
+    for task in redraw(load_tasks(data), 5):
+        write_json(tmp_path / "tasks" / f"{names[task.id]}.json", as_json(task.pairs))
+    copied = DataConfig(source=TaskSource.RE_ARC, path=tmp_path / "tasks")
     second = DataConfig(source=TaskSource.ARC_AGI_2, tasks=("070dd51e", "00576224"))
     for scored, units in (
         (second, {"00576224"}),
@@ -64,18 +59,9 @@ def test_pairs_that_were_held_out_of_trained_tasks_are_scored(tmp_path: Path) ->
     assert not {*sides.contents[sides.test].tolist()} & plan.seen
     for generation in plan.generations:
         tasks = plan.tasks_in(generation)
-        scores = score_tasks(
-            scoring.checkpoints["one"],
-            tasks,
-            plan.unit_of_task,
-            SCORING,
-            torch.device("cpu"),
-            plan.seen,
-        )
-        assert {task: score.grids for task, score in scores.items()} == {
-            "007bbfb7": 2,
-            "0520fde7": 2,
-        }
+        one, cpu = scoring.checkpoints["one"], torch.device("cpu")
+        scores = score_tasks(one, tasks, plan.unit_of_task, SCORING, cpu, plan.seen)
+        assert {task: score.grids for task, score in scores.items()} == dict.fromkeys(plan.units, 2)
         # What it was trained on and chosen on is shown, and nothing that is scored.
         shown = [p for task in part_seen(tasks, plan.seen) for p in task.demonstrations]
         assert {*map(fingerprint, shown)} == plan.seen
@@ -89,11 +75,10 @@ def test_pairs_that_were_held_out_of_trained_tasks_are_scored(tmp_path: Path) ->
 
 
 def test_generations_are_named_and_only_seeds_are_redrawn(tmp_path: Path):
-    fields = {"source": "re_arc", "path": str(tmp_path), "generation": 5}
-    data = DataConfig.model_validate(fields)
+    data = DataConfig(source=TaskSource.RE_ARC, path=tmp_path, generation=5)
     archive = str(tmp_path / "seed202.zip")
     configs = generation_configs(("published", 3, archive), data)
-    assert {name: (of.path, of.generation) for name, of in configs.items()} == {
+    assert {name: (own.path, own.generation) for name, own in configs.items()} == {
         "published": (data.path, None),
         "seed-3": (data.path, 3),
         "seed202": (archive, None),

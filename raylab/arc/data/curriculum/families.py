@@ -42,6 +42,7 @@ def _move(name: str, says: str, move: Callable[[Grid], Grid]) -> Family:
         grid = _picture(dice, *level.shape(dice))
         turned = [view for side in (grid, grid.T) for view in (side, side[::-1])]
         views = {(view.shape, view.tobytes()) for side in turned for view in (side, side[:, ::-1])}
+        # A symmetric input would fit several of the families.
         return (grid, move(grid)) if len(views) == 8 else None
 
     return Family(name, says, draw)
@@ -187,10 +188,6 @@ class _Box(NamedTuple):
     height: int
     width: int
 
-    @property
-    def area(self) -> int:
-        return self.height * self.width
-
     def cells(self, grid: Grid, margin: int = 0) -> Grid:
         """Returns a view of the cells of the box, with those around it up to a margin."""
         top, left = max(0, self.top - margin), max(0, self.left - margin)
@@ -207,6 +204,7 @@ def _boxes(dice: Dice, shape: Sequence[int], count: int, least: int, most: int) 
         box = _Box(
             dice.between(0, shape[0] - height), dice.between(0, shape[1] - width), height, width
         )
+        # The margin keeps boxes from touching.
         if not box.cells(taken, 1).any():
             box.cells(taken)[:] = 1
             boxes.append(box)
@@ -239,6 +237,7 @@ def fill(dice: Dice, level: Level, rule: Rule) -> Drawn:
     for index, box in enumerate(boxes):
         ring = dice.cells(box.height, box.width, colours)
         ring[1:-1, 1:-1] = 0
+        # The first ring is closed, so that something is painted.
         is_open = index > 0 and dice.below(2) == 1
         if is_open:
             ring[dice.pick((0, -1)), dice.between(1, box.width - 2)] = 0
@@ -299,11 +298,11 @@ def outline(dice: Dice, level: Level, rule: Rule) -> Drawn:
 
 @family("Only the largest box remains.")
 def largest(dice: Dice, level: Level, _: Rule) -> Drawn:
-    """Draws a box that is higher and wider than all others, of which one has the same colour."""
+    """Draws a box that is higher and wider than all others; another one has its colour."""
     grid = np.zeros(level.shape(dice), np.uint8)
     remaining = grid.copy()
     boxes = _boxes(dice, grid.shape, 1 + level.number, 1, 2 + level.number)
-    boxes.sort(key=lambda box: box.area)
+    boxes.sort(key=lambda box: box.height * box.width)
     if len(boxes) < 2 or any(
         box.height >= boxes[-1].height or box.width >= boxes[-1].width for box in boxes[:-1]
     ):

@@ -19,17 +19,20 @@ from raylab.arc.data.curriculum.family import (
 )
 from raylab.core.errors import DataError
 from tests.arc.data.curriculum.verifiers import NEAR, VERIFIERS, Rows, Verifier
+from tests.curriculum_page import PAGE, PICTURE, ROOT, best_rules, table
 
-PAIRS = 100
-PAIRS_OF_CASES = 30
+each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+each_level = pytest.mark.parametrize(
+    "level", LEVELS.values(), ids=lambda level: f"level {level.number}"
+)
 
 
-@pytest.mark.parametrize("level", LEVELS.values(), ids=lambda level: f"level {level.number}")
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@each_level
+@each_family
 def test_every_pair_follows_its_rule_in_sides_of_its_level(family: Family, level: Level) -> None:
     for variant, rule in enumerate(family.rules(level, 3)):
-        pairs = family.pairs(f"{family.name} {variant}", level, rule, PAIRS, seed=5)
-        assert len({(pair.input.shape, pair.input.tobytes()) for pair in pairs}) == PAIRS
+        pairs = family.pairs(f"{family.name} {variant}", level, rule, 100, seed=5)
+        assert len({(pair.input.shape, pair.input.tobytes()) for pair in pairs}) == 100
         for pair in pairs:
             assert pair.output.tolist() == VERIFIERS[family.name](pair.input.tolist(), rule)
             assert not np.array_equal(pair.input, pair.output)
@@ -54,8 +57,8 @@ RULES: list[tuple[Verifier, Rule]] = [
 """All rules of the curriculum at level 1; harder levels repeat some of them."""
 
 
-@pytest.mark.parametrize("level", LEVELS.values(), ids=lambda level: f"level {level.number}")
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@each_level
+@each_family
 def test_two_demonstrations_leave_at_most_one_case_of_a_hundred_open(
     family: Family, level: Level
 ) -> None:
@@ -63,20 +66,18 @@ def test_two_demonstrations_leave_at_most_one_case_of_a_hundred_open(
 
     Of N pairs of a task, n fit another rule: C(n, 2) (N - n) of the C(N, 2) (N - 2) cases are open.
     """
-    rules = family.rules(level, 2)
-    opened = 0.0
+    rules, count, opened = family.rules(level, 2), 30, 0.0
     for rule in rules:
-        pairs = family.pairs(f"{family.name} {rule}", level, rule, PAIRS_OF_CASES, seed=1)
+        pairs = family.pairs(f"{family.name} {rule}", level, rule, count, seed=1)
         shown = [(pair.input.tolist(), pair.output.tolist()) for pair in pairs]
         for other in [*RULES, *NEAR]:
             if other != (VERIFIERS[family.name], rule):
                 fits = sum(answers_like(*other, *pair) for pair in shown)
-                opened += comb(fits, 2) * (PAIRS_OF_CASES - fits)
-    cases = comb(PAIRS_OF_CASES, 2) * (PAIRS_OF_CASES - 2)
-    assert opened / len(rules) <= 0.01 * cases
+                opened += comb(fits, 2) * (count - fits)
+    assert opened / len(rules) <= 0.01 * comb(count, 2) * (count - 2)
 
 
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@each_family
 def test_rules_differ_and_more_of_them_begin_with_the_same(family: Family) -> None:
     few, many = (family.rules(LEVELS[3], count) for count in (2, 8))
     assert many[: len(few)] == few and len({*many}) == len(many)
@@ -106,3 +107,15 @@ def test_a_task_with_too_few_pairs_is_refused() -> None:
     assert len(family.pairs("t", LEVELS[1], (), 3, seed=0)) == 3
     with pytest.raises(DataError, match=r"task t has hardly more than 3 .* data\.pairs_per_task"):
         family.pairs("t", LEVELS[1], (), 4, seed=0)
+
+
+def test_the_table_of_the_page_is_that_of_the_families() -> None:
+    """If not: python -m tests.curriculum_page."""
+    assert table() in PAGE.read_text()
+    assert f"small tasks of {len(FAMILIES)} families" in (ROOT / "jobs/guide/train.md").read_text()
+    assert PICTURE.stat().st_size < 400_000
+
+
+def test_no_family_is_solved_by_a_rule_that_learns_nothing() -> None:
+    for family, (_, grids, solved) in best_rules().items():
+        assert grids == solved == 0, family

@@ -8,27 +8,19 @@ import pytest
 from raylab.arc.config.sections import DataConfig
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.split import Sides, load_sides
-from raylab.arc.data.tasks import Indices, Task
+from raylab.arc.data.split import load_sides
 from raylab.core.errors import DataError
 from tests.arc.conftest import least_form
+from tests.arc.tasks import as_json
 
 
 def curriculum(pairs: int = 8, /, *, seed: int = 0, **data: Any) -> DataConfig:
     """Three families at three levels, unless told otherwise."""
-    of_curriculum = {
-        "families": ("flip_rows", "recolour", "sort"),
-        "levels": (1, 2, 3),
-        "seed": seed,
-        **data.pop("curriculum", {}),
-    }
+    families = {"families": ("flip_rows", "recolour", "sort"), "levels": (1, 2, 3), "seed": seed}
+    drawn = families | data.pop("curriculum", {})
     return DataConfig.model_validate(
-        {"source": "curriculum", "pairs_per_task": pairs, "curriculum": of_curriculum, **data}
+        {"source": "curriculum", "pairs_per_task": pairs, "curriculum": drawn, **data}
     )
-
-
-def as_lists(task: Task) -> list[list[list[list[int]]]]:
-    return [[pair.input.tolist(), pair.output.tolist()] for pair in task.demonstrations]
 
 
 def test_ids_name_family_level_and_variant() -> None:
@@ -49,9 +41,9 @@ def test_a_pair_depends_on_seed_task_and_index_alone() -> None:
     few, more, other = (load_tasks(curriculum(n, seed=s)) for n, s in ((4, 1), (9, 1), (4, 2)))
     alone = load_tasks(curriculum(4, seed=1, tasks=["sort-2-01"]))
     by_id = {task.id: task for task in few}
-    assert as_lists(alone[0]) == as_lists(by_id["sort-2-01"])
+    assert as_json(alone[0].pairs) == as_json(by_id["sort-2-01"].pairs)
     for task, longer, drawn in zip(few, more, other, strict=True):
-        assert as_lists(longer)[:4] == as_lists(task) != as_lists(drawn)
+        assert as_json(longer.pairs)[:4] == as_json(task.pairs) != as_json(drawn.pairs)
         assert task.id == drawn.id
 
 
@@ -60,22 +52,13 @@ def test_unknown_families_are_refused() -> None:
         load_tasks(curriculum(curriculum={"families": ["recolor"]}))
 
 
-def every_side(sides: Sides) -> list[Indices]:
-    return [sides.train, sides.val, sides.test]
-
-
-def parts(sides: Sides, *places: int) -> list[set[tuple[str, ...]]]:
-    """Family, level and variant of the tasks of each side, or those of them at some places."""
-    return [
-        {tuple(id_.split("-")[at] for at in places) for id_ in sides.tasks_of(side)}
-        for side in every_side(sides)
-    ]
-
-
 def test_the_levels_of_a_rule_stay_on_one_side_of_a_split_by_task() -> None:
     families = {"families": ("recolour", "shift", "tile"), "variants": 3}
     sides = load_sides(curriculum(8, split_by="task", curriculum=families))
-    train, val, test = parts(sides, 0, 2)
+    train, val, test = (
+        {(id_.split("-")[0], *id_.split("-")[2:]) for id_ in sides.tasks_of(side)}
+        for side in (sides.train, sides.val, sides.test)
+    )
     assert not train & val and not (train | val) & test
     assert len(train | val | test) == 8
 
@@ -87,7 +70,9 @@ def test_tasks_of_different_sides_share_no_pair_up_to_colours_and_symmetries() -
     sides = load_sides(data)
     pairs = [pair for task in load_tasks(data) for pair in task.pairs]
     forms = [least_form(pair) for pair in pairs]
-    train, val, test = ({forms[pair] for pair in side.tolist()} for side in every_side(sides))
+    train, val, test = (
+        {forms[pair] for pair in side.tolist()} for side in (sides.train, sides.val, sides.test)
+    )
     assert not train & val and not train & test and not val & test
     assert train and val and test
     tasks = sides.store.task_of
