@@ -132,6 +132,7 @@ class Archive:
         inserted = self._database.dialect.insert(RUNS).on_conflict_do_nothing()
 
         def work(connection: Connection) -> RunRow:
+            # A run that is there stays, so that its first start decides what it is.
             connection.execute(inserted, vars(new))
             return run_row(find_run(connection, self.place, name))
 
@@ -172,6 +173,7 @@ def _is_archive(connection: Connection, dialect: Sqlite | Postgres) -> bool:
             f"archive {dialect.place} is of version {version}, this raylab reads {VERSION}: go "
             "on with the raylab that made it, or give another archive="
         )
+    # A database on a server may hold tables of others beside these, a file holds nothing else.
     strange = names & METADATA.tables.keys() if isinstance(dialect, Postgres) else names
     if strange:
         listed = ", ".join(sorted(strange)[:3])
@@ -195,6 +197,7 @@ def _create(database: Database) -> None:
     def work(connection: Connection) -> None:
         if dialect.schema_lock:
             connection.execute(text(dialect.schema_lock))
+        # Another process may have made them while this one waited.
         if not _is_archive(connection, dialect):
             METADATA.create_all(connection)
             connection.execute(insert(ARCHIVE), {"version": VERSION, "id": secrets.token_hex(16)})

@@ -63,7 +63,7 @@ SHOWN_PROBLEMS = 50
 MAX_PROBLEM = 500
 """Characters; a problem may quote what stands in the file."""
 BETWEEN_TASKS = re.compile(rb"\}[ \t\r]*+\n\s*+\{")
-"""The end of a task and the start of the next, outside a list."""
+"""The end of a task and the start of the next, in a file without a list."""
 
 Task = dict[str, Any]
 TASKS = msgspec.json.Decoder(list[Any])
