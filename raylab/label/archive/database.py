@@ -77,6 +77,7 @@ class Sqlite:
         self.file = Path(url.database or "").expanduser().absolute()
         self.place = str(self.file)
         self.url = URL.create("sqlite", database=self.place)
+        # Without a level the driver begins no transaction by itself, which would lock too late.
         self.options = {"timeout": LOCK_SECONDS, "isolation_level": None}
 
     def is_transient(self, error: DBAPIError) -> bool:
@@ -137,6 +138,7 @@ class Postgres:
         "keepalives_count": "3",
         "tcp_user_timeout": "30000",
     }
+    # The server lists a key of 64 bits in two halves, with the number 1 beside them.
     HAS_LOCK = text(
         "SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database "
         "WHERE datname = current_database() AND locktype = 'advisory' AND granted "

@@ -46,7 +46,7 @@ from raylab.llm.chat import FREE, BatchCall, CallBatch, Claim, Cost
 from raylab.llm.config import Budget, Price
 
 ROUNDING = 1 + 1e-9
-"""Factor by which sums of floating-point prices may exceed a budget of money."""
+"""A budget of money times this bounds its sums of floating-point prices."""
 MAX_COMMAND = 300
 
 LOGGER = logging.getLogger(__name__)
@@ -79,10 +79,9 @@ class ClaimEnd:
 
 CallOperation = Claim | ClaimEnd
 Refusal = CallRow | RunCost | str | None
-"""The reason why a claim was not granted: the call, if it is answered already; the id of the batch
-that it is in; the cost of the run, if that leaves too little of the budget, whatever the calls in
-flight cost; None while an equal call is in flight, or while calls in flight hold the rest of the
-budget."""
+"""Why a claim was not granted. A call: this one is answered. A text: the batch that it is in. The
+cost of the run: the budget does not cover the claim, whatever the calls in flight cost. None: an
+equal call is in flight, or calls in flight hold the rest of the budget."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class CallResults:
     Attributes:
         refused: Claims that were not granted, by name.
         lost: Names of claims that were refused because the run has another owner, and of claims
-            that others ended, whose answers are not stored.
+            that others have ended; an answer to such a claim is not stored.
     """
 
     refused: Mapping[str, Refusal]

@@ -68,9 +68,9 @@ class RunReviews:
     ) -> tuple[list[int], list[tuple[int, Decision]]]:
         """Returns what the archive got since a record of the run, in one snapshot.
 
-        That is the sequences of the cases that the run left to people, and the decisions in order,
-        each after the sequence of its case. Of their bodies they have only whether there is a
-        report of the evaluator, without which a refusal looks like a lone judgement.
+        First the sequences of the cases that the run left to people, then the decisions in order,
+        each with the sequence of its case. The body of a decision says only whether the evaluator
+        reported, which tells a refusal from a lone judgement.
 
         Args:
             after: Sequence of the last record that is known; 0 for all.

@@ -48,6 +48,7 @@ class RunArchive:
 
     def add_prompts(self, prompts: Mapping[str, tuple[str, str, str]]) -> None:
         """Stores the name, version and text of prompts by their hash, once."""
+        # In one order, because writers that insert the same keys in different ones would deadlock.
         rows = [
             {"hash": key, "name": name, "version": version, "text": content}
             for key, (name, version, content) in sorted(prompts.items())

@@ -67,6 +67,7 @@ class Archive:
         database = Database(location)
         dialect, exists = database.dialect, False
         with ExitStack() as failed:
+            # What is refused leaves no connection open.
             failed.callback(database.close)
             if isinstance(dialect, Postgres):
                 exists = database.read(lambda connection: _is_archive(connection, dialect), wait)
@@ -122,7 +123,7 @@ class Archive:
 
         Args:
             config: Configuration as JSON values, without the keys of placement and speed.
-            versions: Versions of its software and protocol; those of the first start are kept.
+            versions: Versions of its software and protocol; the archive keeps the first start's.
             uid: Id of the run in its record; None if it has none.
 
         Raises:

@@ -32,11 +32,11 @@ _IN_ORDER = json.JSONEncoder(separators=(",", ":"))
 
 
 class ForeignContentError(ValueError):
-    """Content of a row that raylab did not write there."""
+    """A row holds what raylab cannot have written."""
 
 
 class StoredText(sa.TypeDecorator[Any]):
-    """Values that `write` makes a text of, and `read` reads, which raises ValueError otherwise."""
+    """Values stored as text: `write` makes the text, `read` the value or a ValueError."""
 
     impl = sa.Text
     cache_ok = True

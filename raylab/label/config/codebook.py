@@ -224,7 +224,7 @@ def read_codebook(location: str) -> dict[str, Any]:
     """Reads the file of a codebook as the values of a `CodebookConfig`.
 
     Raises:
-        ConfigError: The file cannot be used; the message names their lines and the way out.
+        ConfigError: The file cannot be used; the message names lines and the way out.
     """
     document = read_yaml_file(location)
     values = document.value

@@ -83,10 +83,12 @@ def statuses(archive: Archive, run: str = "r") -> dict[str, str]:
 
 def execute(location: str, *statements: str, **values: Any) -> list[Any]:
     """Runs SQL from outside, without the checks of keys; returns the last statement's rows."""
-    engine = create_engine(sqlalchemy_url(location))
+    on_server = location.startswith("postgresql:")
+    url = location.replace(":", "+psycopg:", 1) if on_server else f"sqlite:///{location}"
+    engine = create_engine(url)
     try:
         with engine.begin() as connection:
-            if engine.dialect.name == "postgresql":
+            if on_server:
                 connection.execute(text("SET LOCAL session_replication_role = replica"))
             result = None
             for statement in statements:
@@ -94,9 +96,3 @@ def execute(location: str, *statements: str, **values: Any) -> list[Any]:
             return list(result.all()) if result is not None and result.returns_rows else []
     finally:
         engine.dispose()
-
-
-def sqlalchemy_url(location: str) -> str:
-    """The URL that SQLAlchemy takes for the location of an archive."""
-    on_server = location.startswith("postgresql:")
-    return location.replace(":", "+psycopg:", 1) if on_server else f"sqlite:///{location}"

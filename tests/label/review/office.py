@@ -241,9 +241,9 @@ class Browser:
 # Label Studio
 
 
-def task(case: str, *annotations: dict[str, Any], **data: Any) -> dict[str, Any]:
+def task(case: str, *annotations: dict[str, Any]) -> dict[str, Any]:
     """A task as Label Studio exports it."""
-    return {"id": 1, "data": {"case": case, **data}, "annotations": list(annotations)}
+    return {"id": 1, "data": {"case": case}, "annotations": list(annotations)}
 
 
 def submission(by: Any = 3, *controls: dict[str, Any], **texts: str) -> dict[str, Any]:
