@@ -45,11 +45,7 @@ class Archive:
 
     @classmethod
     def open(
-        cls,
-        location: str | Path,
-        *,
-        create: bool = True,
-        wait: float = OPENING_SECONDS,
+        cls, location: str | Path, *, create: bool = True, wait: float = OPENING_SECONDS
     ) -> Self:
         """Opens an archive, and creates it if necessary.
 

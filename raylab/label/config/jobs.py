@@ -4,14 +4,7 @@ from itertools import combinations
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    IPvAnyNetwork,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, IPvAnyNetwork, PositiveInt, model_validator
 
 from raylab.core.config.base import (
     ClusterConfig,

@@ -33,13 +33,7 @@ from raylab.label.protocol.outcome import (
     read_outcome,
 )
 from raylab.label.protocol.protocol import draw_order
-from raylab.label.review.reviews import (
-    DecisionForm,
-    OpenCase,
-    Reviews,
-    UndecidedError,
-    read_number,
-)
+from raylab.label.review.reviews import DecisionForm, OpenCase, Reviews, UndecidedError, read_number
 
 FINAL = "final"
 """The name of the code in force, as of a model."""

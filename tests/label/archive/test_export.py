@@ -87,10 +87,7 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(archive: Archiv
     stored = next(archive.run("r").cases()).case
     assert whole["created"] == stored.created
     assert (whole["meta"], whole["body"]) == (WHOLE.meta, stored.body)
-    assert [decision["body"]["label"] for decision in whole["decisions"]] == [
-        "OPT=Sym",
-        "OPT=Swm",
-    ]
+    assert [decision["body"]["label"] for decision in whole["decisions"]] == ["OPT=Sym", "OPT=Swm"]
     assert (plain["status"], plain["code"], plain["decisions"]) == ("accepted", "OPT=Lrn", [])
     assert (failed["status"], failed["code_a"], failed["jaccard"]) == ("failed", None, None)
     for row in rows:

@@ -10,13 +10,7 @@ from starlette.testclient import TestClient
 
 from raylab.core.errors import ConfigError
 from raylab.label.config.jobs import ReviewConfig
-from raylab.label.review.access import (
-    HEADERS,
-    MAX_BODY,
-    SESSION_SECONDS,
-    TOKEN_VARIABLE,
-    access_of,
-)
+from raylab.label.review.access import HEADERS, MAX_BODY, SESSION_SECONDS, TOKEN_VARIABLE, access_of
 from raylab.label.review.reviews import Reviews
 from tests.label.review.office import BASE, Browser, Office
 

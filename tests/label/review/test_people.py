@@ -8,14 +8,7 @@ from raylab.core.errors import LeaseError
 from raylab.label.archive.reviews import Queue
 from raylab.label.conclusions.audit import draw_audit
 from raylab.label.judgement import AUDIT, DECISION
-from tests.label.review.office import (
-    RECORDS,
-    TICKETS,
-    Browser,
-    Office,
-    make_study,
-    open_office,
-)
+from tests.label.review.office import RECORDS, TICKETS, Browser, Office, make_study, open_office
 
 EVO, SCH = ({"choice": "own", "code": code} for code in ("Evo", "Sch"))
 UNCLEAR = {"choice": "unclear"}
