@@ -172,9 +172,9 @@ class Standing(Generic[D]):
 
     def read(self, read: Callable[[D], E]) -> "Standing[E]":
         """Returns the same with decisions that were read further."""
-        made = {decision.sequence: read(decision) for decision in self.decisions}
-        judgements = {name: made[each.sequence] for name, each in self.judgements.items()}
-        return Standing(self.queue, self.status, (*made.values(),), judgements, self.people)
+        decisions = {decision.sequence: read(decision) for decision in self.decisions}
+        judgements = {name: decisions[own.sequence] for name, own in self.judgements.items()}
+        return Standing(self.queue, self.status, (*decisions.values(),), judgements, self.people)
 
 
 def standing(decisions: Iterable[D], status: str, people: int = 1) -> Standing[D]:
@@ -184,26 +184,28 @@ def standing(decisions: Iterable[D], status: str, people: int = 1) -> Standing[D
         decisions: In the order in which they were archived.
         status: That of the case at the end of the run.
     """
-    every = [*decisions]
-    queue = AUDIT if any(decision.kind == AUDIT for decision in every) else DECISION
-    made, judgements = list[D](), dict[str, D]()
-    for decision in every:
+    archived = [*decisions]
+    queue = AUDIT if any(decision.kind == AUDIT for decision in archived) else DECISION
+    acts, judgements = list[D](), dict[str, D]()
+    for decision in archived:
+        # Only what the protocol decided is drawn, so a drawn case has no decision to wait for.
         if decision.kind != queue:
             continue
         status = decision.status
         if decision.action == DRAW:
             continue
-        made.append(decision)
+        acts.append(decision)
         if decision.action == JUDGE:
             judgements[person(decision.reviewer)] = decision
         elif decision.action == UNDO:
             judgements.pop(person(decision.reviewer), None)
-    return Standing(queue, status, tuple(made), judgements, people)
+    return Standing(queue, status, tuple(acts), judgements, people)
 
 
 @lru_cache(4096)
 def person(reviewer: str) -> str:
     """Returns the identity of a reviewer: the name without differences in case and white space."""
+    # NFKC makes full-width letters plain: two spellings of a name must not pass as two judges.
     return unicodedata.normalize("NFKC", " ".join(reviewer.split())).casefold()
 
 

@@ -77,6 +77,7 @@ class Sqlite:
         self.file = Path(url.database or "").expanduser().absolute()
         self.place = str(self.file)
         self.url = URL.create("sqlite", database=self.place)
+        # Without a level the driver begins no transaction by itself, which would lock too late.
         self.options = {"timeout": LOCK_SECONDS, "isolation_level": None}
 
     def is_transient(self, error: DBAPIError) -> bool:
@@ -137,6 +138,7 @@ class Postgres:
         "keepalives_count": "3",
         "tcp_user_timeout": "30000",
     }
+    # The server lists a key of 64 bits in two halves, with the number 1 beside them.
     HAS_LOCK = text(
         "SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database "
         "WHERE datname = current_database() AND locktype = 'advisory' AND granted "
@@ -188,7 +190,7 @@ class Postgres:
 
 
 class Database:
-    """Transactions on a database; any thread may use them, one of which writes at a time.
+    """Transactions on a database; any thread may use them, and one thread writes at a time.
 
     Attributes:
         place: The file or URL, without secrets.
@@ -200,9 +202,26 @@ class Database:
         self.dialect = _dialect_at(str(location))
         self.place = self.dialect.place
         self.now: Callable[[], datetime] = partial(datetime.now, UTC)
-        self._engine = _create_engine(self.dialect)
+        self._engine = create_engine(
+            self.dialect.url,
+            # The text of an error would show descriptions and replies.
+            hide_parameters=True,
+            max_overflow=-1,
+            pool_pre_ping=True,
+            connect_args=self.dialect.options,
+        )
         # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
         self._turn = threading.Lock()
+
+        settings = self.dialect.settings
+
+        @event.listens_for(self._engine, "connect")
+        def set_up(connection: Any, record: object) -> None:
+            cursor = connection.cursor()
+            for statement in settings:
+                cursor.execute(statement.format(lock_ms=LOCK_SECONDS * 1000))
+            cursor.close()
+            connection.commit()
 
     def close(self) -> None:
         """Closes all connections; a second call does nothing."""
@@ -261,6 +280,7 @@ class Database:
                     raise self._failure(error, f" for {limit:g} s") from error
                 if pause == FIRST_PAUSE_SECONDS:
                     LOGGER.warning("archive %s: %s; trying again", self.place, _reason(error))
+            # At random, so that those who wait for one lock do not come back together.
             time.sleep(min(pause * random.uniform(0.5, 1), left))
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
@@ -275,27 +295,6 @@ class Database:
             f"archive {self.place} cannot be used{duration} ({_reason(error)}): "
             f"{self.dialect.way_out}"
         )
-
-
-def _create_engine(dialect: Sqlite | Postgres) -> Engine:
-    """Returns SQLAlchemy's engine, whose connections are durable and wait for other writers."""
-    engine = create_engine(
-        dialect.url,
-        hide_parameters=True,
-        max_overflow=-1,
-        pool_pre_ping=True,
-        connect_args=dialect.options,
-    )
-
-    def set_up(connection: Any, record: object) -> None:
-        cursor = connection.cursor()
-        for statement in dialect.settings:
-            cursor.execute(statement.format(lock_ms=LOCK_SECONDS * 1000))
-        cursor.close()
-        connection.commit()
-
-    event.listen(engine, "connect", set_up)
-    return engine
 
 
 def _dialect_at(location: str) -> Sqlite | Postgres:
@@ -327,7 +326,7 @@ def _reason(error: DBAPIError) -> str:
 
 
 def _lock_file(path: str) -> Release | None:
-    """Locks a file by flock; None if another process has, or has just removed it."""
+    """Locks a file by flock; None if another process has locked it, or is freeing it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
     def release() -> None:
@@ -337,6 +336,7 @@ def _lock_file(path: str) -> Release | None:
 
     with contextlib.suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever freed the lock has removed the file: a lock on that one keeps nobody away.
         if os.path.samestat(os.stat(path), os.fstat(descriptor)):
             return release
     os.close(descriptor)

@@ -46,7 +46,7 @@ from raylab.llm.chat import FREE, BatchCall, CallBatch, Claim, Cost
 from raylab.llm.config import Budget, Price
 
 ROUNDING = 1 + 1e-9
-"""Factor by which sums of floating-point prices may exceed a budget of money."""
+"""A budget of money times this bounds its sums of floating-point prices."""
 MAX_COMMAND = 300
 
 LOGGER = logging.getLogger(__name__)
@@ -79,10 +79,9 @@ class ClaimEnd:
 
 CallOperation = Claim | ClaimEnd
 Refusal = CallRow | RunCost | str | None
-"""The reason why a claim was not granted: the call, if it is answered already; the id of the batch
-that it is in; the cost of the run, if that leaves too little of the budget, whatever the calls in
-flight cost; None while an equal call is in flight, or while calls in flight hold the rest of the
-budget."""
+"""Why a claim was not granted. A call: this one is answered. A text: the batch that it is in. The
+cost of the run: the budget does not cover the claim, whatever the calls in flight cost. None: an
+equal call is in flight, or calls in flight hold the rest of the budget."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class CallResults:
     Attributes:
         refused: Claims that were not granted, by name.
         lost: Names of claims that were refused because the run has another owner, and of claims
-            that others ended, whose answers are not stored.
+            that others have ended; an answer to such a claim is not stored.
     """
 
     refused: Mapping[str, Refusal]
@@ -247,7 +246,7 @@ class Ledger:
     ) -> tuple[RunCost, dict[str, Refusal]]:
         """Grants the claims that are neither answered nor in flight nor beyond the budget.
 
-        Writes the batch with those of its calls that are granted.
+        Writes the batch with the calls that are granted.
         """
         rows = self._look_up(connection, [claim.key for claim in claims])
         refused: dict[str, Refusal] = {}
@@ -257,8 +256,10 @@ class Ledger:
             if row is not None and row.state == ANSWERED:
                 refused[claim.id] = unseal(CallRow, row)
             elif row is not None:
+                # A repeated write finds its own claims.
                 if row.claim != claim.id:
                     refused[claim.id] = row.batch
+            # Whatever the calls in flight cost, it is too much; else it may fit when they end.
             elif not self._covers(cost.spent + claim.most):
                 refused[claim.id] = RunCost(cost.billed, cost.uncertain)
             elif claim.key in new or not self._covers(cost.spent + cost.held + claim.most):
@@ -292,7 +293,9 @@ class Ledger:
         in_flight = [row for row in rows.values() if row.state == SENT]
         others = {(row.run_id, row.owner) for row in in_flight if row.run_id != self._run_id}
         for run_id, owner in sorted(others):
-            if not _is_owned(connection, self._database, run_id):
+            run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
+            # The owner's process has ended: nobody waits for its answers any more.
+            if not self._database.dialect.is_locked(connection, _lock_number(run)):
                 _give(connection, run_id, former=owner)
         return _find_calls(connection, keys) if others else rows
 
@@ -343,7 +346,9 @@ class Ownership:
         self._release = self._database.try_lock(_lock_number(self._run))
         if self._release is None:
             return False
-        mine = self._run.id, self.token, _this_process()
+        command = shlex.join(sys.argv)[:MAX_COMMAND]
+        holder = f"{command} (process {os.getpid()} on {platform.node()})"
+        mine = self._run.id, self.token, holder
         try:
             self._database.write(lambda connection: _give(connection, *mine))
         except BaseException:
@@ -359,11 +364,6 @@ class Ownership:
         finally:
             if self._release is not None:
                 self._release()
-
-
-def _this_process() -> str:
-    command = shlex.join(sys.argv)[:MAX_COMMAND]
-    return f"{command} (process {os.getpid()} on {platform.node()})"
 
 
 def _give(
@@ -384,10 +384,12 @@ def _give(
 
 
 def _end_claims(connection: Connection, run: AnyRow, *process: str) -> RunCost:
-    """Ends the claims on a run, whose attempts may have been billed; returns its cost after that.
+    """Ends the claims on a run, or of one process; returns the cost of the run after that.
 
-    The claims of batches stay, and the batches are abandoned. `process` has the owner and the
-    claimant, if those of one process end.
+    Their attempts may have been billed. The claims of batches stay, and the batches are abandoned.
+
+    Args:
+        process: The owner and the claimant of that process.
     """
     claims = and_(CALLS.c.state == SENT, CALLS.c.run_id == run.id, CALLS.c.batch.is_(None))
     batches = BATCHES.c.run_id == run.id
@@ -407,19 +409,15 @@ def _lock_batch(connection: Connection, id: str) -> AnyRow | None:
     head = select(BATCHES.c.run_id, BATCHES.c.file, BATCHES.c.server_id).where(BATCHES.c.id == id)
     row = connection.execute(head).first()
     if row is not None:
+        # Its row names the run, and may end while the lock is waited for: it is read again.
         _lock_run(connection, row.run_id)
         row = connection.execute(head).first()
     return row
 
 
-def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:
-    """Returns True if the owner of a run lives."""
-    run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
-    return database.dialect.is_locked(connection, _lock_number(run))
-
-
 def _lock_number(run: AnyRow) -> int:
-    """Returns the number of the lock that the owner of a run holds: 60 bits, not negative."""
+    """Returns the number of the lock that the owner of a run holds."""
+    # 60 bits are never negative, as a key of a server and in the name of a file.
     return int(digest(f"{run.name}\n{run.uid}\n{utc_text(run.started)}")[:15], 16)
 
 

@@ -44,8 +44,8 @@ from raylab.label.judgement import (
 )
 
 CONFIRMED_SECONDS, MAX_UNCONFIRMED = 2.0, 5000
-"""Time between two looks for decisions that the evaluator has judged, which change in place, and
-the most that are looked at: the first are judged first."""
+"""Time between two looks for decisions that the evaluator has judged, and the most that are looked
+at: the first are judged first."""
 _SHORT = ("sequence", "case", "kind", "action", "reviewer", "status")
 """The columns of a decision without its body."""
 _SAME_CASE = (CASES.c.run_id == DECISIONS.c.run_id) & (CASES.c.case == DECISIONS.c.case)
@@ -68,9 +68,9 @@ class RunReviews:
     ) -> tuple[list[int], list[tuple[int, Decision]]]:
         """Returns what the archive got since a record of the run, in one snapshot.
 
-        That is the sequences of the cases that the run left to people, and the decisions in order,
-        each after the sequence of its case. Of their bodies they have only whether there is a
-        report of the evaluator, without which a refusal looks like a lone judgement.
+        First the sequences of the cases that the run left to people, then the decisions in order,
+        each with the sequence of its case. The body of a decision says only whether the evaluator
+        reported, which tells a refusal from a lone judgement.
 
         Args:
             after: Sequence of the last record that is known; 0 for all.
@@ -78,6 +78,7 @@ class RunReviews:
         """
         sequence, status = DECISIONS.c.sequence, DECISIONS.c.status
         open_cases = select(CASES.c.sequence).where(self._mine(CASES), CASES.c.status == HUMAN)
+        # Bodies are large, and only those of cases that wait say more than the status.
         body = case_when((status == HUMAN, DECISIONS.c.body)).label("body")
         place = CASES.c.sequence.label("place")
         short = select(place, *(DECISIONS.c[name] for name in _SHORT), body)
@@ -172,6 +173,7 @@ class RunReviews:
             head = find_heads(connection, run, [case])[case]
             stands = self._standing(connection, head)
             last = stands.last
+            # First, because whoever lost the answer meets a case that has changed by this.
             if last is not None and (last.action, last.reviewer, last.body) == said:
                 return
             if decision.action != UNDO and stands.has_judged(decision.reviewer):
@@ -286,7 +288,7 @@ class Queue:
         self._made: dict[int, dict[int, Decision]] = {}
         self._unconfirmed: dict[int, None] = {}
         self._standings: dict[str, dict[int, Standing[Decision]]] = {DECISION: {}, AUDIT: {}}
-        # With the key by which the cases of a queue are ordered.
+        # The cases of a queue that wait, with their key in its order.
         self._waiting: dict[str, dict[int, Any]] = {DECISION: {}, AUDIT: {}}
 
     def look(self, queue: str) -> tuple[list[int], dict[int, Standing[Decision]]]:
@@ -298,6 +300,7 @@ class Queue:
         """
         with self._turn:
             now, judged = time.monotonic(), ()
+            # What the evaluator has judged changes in place, so it is not among the new records.
             if now - self._looked > CONFIRMED_SECONDS:
                 self._looked, judged = now, tuple(islice(self._unconfirmed, MAX_UNCONFIRMED))
             left, made = self._archived.changes(self.seen, judged)

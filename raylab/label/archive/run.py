@@ -48,6 +48,7 @@ class RunArchive:
 
     def add_prompts(self, prompts: Mapping[str, tuple[str, str, str]]) -> None:
         """Stores the name, version and text of prompts by their hash, once."""
+        # In one order, because writers that insert the same keys in different ones would deadlock.
         rows = [
             {"hash": key, "name": name, "version": version, "text": content}
             for key, (name, version, content) in sorted(prompts.items())
@@ -139,10 +140,11 @@ class RunArchive:
         # A batch is one snapshot.
         def read(page: Select[Any], connection: Connection) -> list[CurrentCase]:
             rows = connection.execute(page).all()
-            made: dict[str, list[Decision]] = {row.case: [] for row in rows}
-            for row in connection.execute(decided.where(early, DECISIONS.c.case.in_(list(made)))):
-                made[row.case].append(unseal(Decision, row))
-            return [CurrentCase(unseal(CaseRow, row), tuple(made[row.case])) for row in rows]
+            decisions: dict[str, list[Decision]] = {row.case: [] for row in rows}
+            on_them = DECISIONS.c.case.in_(list(decisions))
+            for row in connection.execute(decided.where(early, on_them)):
+                decisions[row.case].append(unseal(Decision, row))
+            return [CurrentCase(unseal(CaseRow, row), tuple(decisions[row.case])) for row in rows]
 
         for batch in batches:
             after, is_whole = 0, False

@@ -45,11 +45,7 @@ class Archive:
 
     @classmethod
     def open(
-        cls,
-        location: str | Path,
-        *,
-        create: bool = True,
-        wait: float = OPENING_SECONDS,
+        cls, location: str | Path, *, create: bool = True, wait: float = OPENING_SECONDS
     ) -> Self:
         """Opens an archive, and creates it if necessary.
 
@@ -67,6 +63,7 @@ class Archive:
         database = Database(location)
         dialect, exists = database.dialect, False
         with ExitStack() as failed:
+            # What is refused leaves no connection open.
             failed.callback(database.close)
             if isinstance(dialect, Postgres):
                 exists = database.read(lambda connection: _is_archive(connection, dialect), wait)
@@ -122,7 +119,7 @@ class Archive:
 
         Args:
             config: Configuration as JSON values, without the keys of placement and speed.
-            versions: Versions of its software and protocol; those of the first start are kept.
+            versions: Versions of its software and protocol; the archive keeps the first start's.
             uid: Id of the run in its record; None if it has none.
 
         Raises:
@@ -132,6 +129,7 @@ class Archive:
         inserted = self._database.dialect.insert(RUNS).on_conflict_do_nothing()
 
         def work(connection: Connection) -> RunRow:
+            # A run that is there stays, so that its first start decides what it is.
             connection.execute(inserted, vars(new))
             return run_row(find_run(connection, self.place, name))
 
@@ -172,6 +170,7 @@ def _is_archive(connection: Connection, dialect: Sqlite | Postgres) -> bool:
             f"archive {dialect.place} is of version {version}, this raylab reads {VERSION}: go "
             "on with the raylab that made it, or give another archive="
         )
+    # A database on a server may hold tables of others beside these, a file holds nothing else.
     strange = names & METADATA.tables.keys() if isinstance(dialect, Postgres) else names
     if strange:
         listed = ", ".join(sorted(strange)[:3])
@@ -195,6 +194,7 @@ def _create(database: Database) -> None:
     def work(connection: Connection) -> None:
         if dialect.schema_lock:
             connection.execute(text(dialect.schema_lock))
+        # Another process may have made them while this one waited.
         if not _is_archive(connection, dialect):
             METADATA.create_all(connection)
             connection.execute(insert(ARCHIVE), {"version": VERSION, "id": secrets.token_hex(16)})

@@ -32,11 +32,11 @@ _IN_ORDER = json.JSONEncoder(separators=(",", ":"))
 
 
 class ForeignContentError(ValueError):
-    """Content of a row that raylab did not write there."""
+    """A row holds what raylab cannot have written."""
 
 
 class StoredText(sa.TypeDecorator[Any]):
-    """Values that `write` makes a text of, and `read` reads, which raises ValueError otherwise."""
+    """Values stored as text: `write` makes the text, `read` the value or a ValueError."""
 
     impl = sa.Text
     cache_ok = True
@@ -264,7 +264,7 @@ def cost_of(run: AnyRow) -> RunCost:
 
 
 def find_heads(connection: sa.Connection, run: AnyRow, cases: Iterable[str]) -> dict[str, CaseHead]:
-    """Returns those cases that a run has, in short, by their ids."""
+    """Returns the cases that a run has of these, in short, by their ids."""
     rows = connection.execute(_HEADS, {"run": run.id, "cases": list(cases)})
     return {row.case: CaseHead(*row) for row in rows}
 
@@ -272,7 +272,7 @@ def find_heads(connection: sa.Connection, run: AnyRow, cases: Iterable[str]) -> 
 def append(
     connection: sa.Connection, run: AnyRow, records: Sequence[CaseRow | Decision], now: datetime
 ) -> None:
-    """Appends records of a kind to those of a locked run, in order."""
+    """Appends records of one kind to a locked run, in order."""
     if not records:
         return
     rows = [

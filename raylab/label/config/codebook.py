@@ -69,6 +69,7 @@ def _check_labels(value: object) -> object:
                 yield name, f"{name[:60]!r} is no name: it should have at most 60 {signs}"
             if name.casefold() in NO_LABELS:
                 yield name, f"{name} is what a reviewer says without a label: rename it"
+        # All that begin with a label follow it in this order, so neighbours are enough.
         for name, longer in pairwise(names):
             if name.casefold() == longer.casefold():
                 yield longer, f"{name} and {longer} are one label: rename or remove one"
@@ -176,7 +177,7 @@ class FieldConfig(Strict):
 
 
 class Rule(Strict):
-    """A criterion by which the evaluator judges an answer."""
+    """A criterion of the evaluator for an answer."""
 
     text: Prose
     cap: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -223,18 +224,20 @@ def read_codebook(location: str) -> dict[str, Any]:
     """Reads the file of a codebook as the values of a `CodebookConfig`.
 
     Raises:
-        ConfigError: The file cannot be used; the message names their lines and the way out.
+        ConfigError: The file cannot be used; the message names lines and the way out.
     """
     document = read_yaml_file(location)
     values = document.value
     if isinstance(values, dict) and isinstance(values.get("cases"), str):
         values["cases"] = os.path.join(os.path.dirname(location), values["cases"])
     try:
+        # As JSON, because strict reading takes a list for a tuple there alone.
         CodebookConfig.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         problems = list[tuple[int, str]]()
         for problem in explain_errors(CodebookConfig, error):
             path = problem.keys
+            # A key that is missing has no line: that of what lacks it is told.
             while path and path not in document.lines:
                 path = path[:-1]
             problems.append((document.lines.get(path, 1), str(problem)))

@@ -4,14 +4,7 @@ from itertools import combinations
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    IPvAnyNetwork,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, IPvAnyNetwork, PositiveInt, model_validator
 
 from raylab.core.config.base import (
     ClusterConfig,
@@ -58,6 +51,7 @@ class LlmConfig(Service):
         if len(self.annotators) == 1:
             raise ValueError("annotators has one model, should have two to seven")
         for (a, first), (b, second) in combinations(enumerate(self.annotators), 2):
+            # A lane changes the price of an answer, not the answer.
             if first.model_copy(update={"lane": second.lane}) == second:
                 raise ValueError(
                     f"annotators.{a} and annotators.{b} are the same call: give them two models or "
@@ -118,7 +112,7 @@ def idle_roles(stages: object, adjudicator: object) -> tuple[str, ...]:
 
 
 class ProtocolConfig(Strict):
-    """The rules by which a case is decided."""
+    """The rules that decide a case."""
 
     stages: Literal["all", "evaluate"] = "all"
     """All stages, or the evaluator alone, on the `candidate` that each row carries."""
@@ -243,7 +237,7 @@ class ReviewConfig(JobConfig):
     import_: LocalPath | None = Field(default=None, alias="import")
     """Archive the annotations in this file, a JSON or JSON-MIN export of Label Studio."""
     audit: Annotated[float, Field(gt=0, le=1)] | AuditPlan | None = None
-    """AuditDraw a random sample of this share of the cases that the protocol decided, for people to
+    """Draw a random sample of this share of the cases that the protocol decided, for people to
     classify unseen on the page; export= writes it instead of the open cases. audit.plan and
     audit.cases draw a number instead."""
     reviewer: Text | None = None

@@ -4,11 +4,11 @@ import hmac
 import ipaddress
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fastapi import FastAPI, Request, Response
 from pydantic import SecretStr
-from starlette.datastructures import Headers
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.sessions import SessionMiddleware
@@ -50,15 +50,13 @@ FOREIGN = "This form comes from another page: open the page itself and send it a
 
 @dataclass(frozen=True)
 class Access:
-    """The names, token and cookie by which the page is used.
+    """The names, the token and the cookie of the page.
 
     Attributes:
         hosts: names and addresses of the page, as requests name them.
         token: demanded of reviewers; None asks for a name alone.
-        cookie: name of the session's cookie, so that pages of several runs on one host, whose
-            ports cookies do not tell apart, have one each.
-        proxies: addresses and networks of TLS proxies, which say how and from where a request
-            reached them.
+        cookie: name of the session's cookie.
+        proxies: addresses and networks of TLS proxies, whose word on a request counts.
         key: signs the cookies of sessions, which end with the process.
     """
 
@@ -92,14 +90,16 @@ class Access:
             app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(self.proxies))
 
     async def _check(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Refuses a request that another page sent, or that came without TLS where it is required.
-
-        A page elsewhere may have a browser that is signed in send requests: their origin betrays
-        it.
-        """
+        """Refuses what another page sent, and what came without TLS where TLS is required."""
+        # A page elsewhere may have a signed-in browser send requests; the browser then names that
+        # page's origin. What names neither site nor origin comes from no browser.
+        site, origin = (request.headers.get(name) for name in ("sec-fetch-site", "origin"))
+        is_own = site == "same-origin" or (site is None and origin is not None)
+        if origin is not None:
+            is_own &= origin.partition("://")[2] == request.headers.get("host")
         if self.proxies and request.url.scheme != "https":
             response: Response = PlainTextResponse(NOT_BY_PROXY, 400)
-        elif request.method not in SAFE_METHODS and not _is_own(request.headers):
+        elif request.method not in SAFE_METHODS and not is_own:
             response = PlainTextResponse(FOREIGN, 403)
         else:
             response = await call_next(request)
@@ -111,15 +111,18 @@ def access_of(config: ReviewConfig) -> Access:
     """Returns the access to the page that a configuration describes.
 
     Raises:
-        ConfigError: The page can be reached from elsewhere and there is no token, the token is
-            short, or the page listens everywhere and no name for it is given.
+        ConfigError: The page can be reached from elsewhere without a token, the token is short, or
+            the page listens everywhere and has no name.
     """
     if config.host in EVERYWHERE and not config.hosts:
         raise ConfigError(
             f"host={config.host} needs hosts=[NAME], the names by which browsers reach the page"
         )
+    is_loopback = config.host == "localhost"
+    with suppress(ValueError):
+        is_loopback = ipaddress.ip_address(config.host).is_loopback
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if not token and (config.hosts or not _is_loopback(config.host)):
+    if not token and (config.hosts or not is_loopback):
         raise ConfigError(
             f"a page that is reached at {', '.join((config.host, *config.hosts))} demands a "
             f"token: export {TOKEN_VARIABLE} with the output of openssl rand -hex 32, or leave "
@@ -131,28 +134,12 @@ def access_of(config: ReviewConfig) -> Access:
             f"{MIN_TOKEN}: take the output of openssl rand -hex 32"
         )
     names = {config.host, *config.hosts} - EVERYWHERE
+    # Cookies do not tell the ports of a host apart, so the page of each run has its own.
     cookie = f"raylab-review-{config.name}"
     return Access(
         hosts=tuple(sorted(LOOPBACK.union(f"[{name}]" if ":" in name else name for name in names))),
         token=SecretStr(token) if token else None,
-        # By this prefix a browser takes the cookie from this very host over TLS alone.
+        # With this prefix a browser takes the cookie only from this very host, over TLS.
         cookie=f"__Host-{cookie}" if config.proxies else cookie,
         proxies=tuple(map(str, config.proxies)),
     )
-
-
-def _is_own(headers: Headers) -> bool:
-    """Returns whether the browser says that a page of this host sent a request."""
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site not in (None, "same-origin"):
-        return False
-    if origin is None:
-        return site is not None
-    return origin.partition("://")[2] == headers.get("host")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -14,7 +14,6 @@ from fastapi import Depends, FastAPI, Form, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
@@ -38,8 +37,8 @@ from raylab.label.review.reviews import (
 )
 
 PICKS = "1234567890hklmqstvwxyz"
-"""The keys of the labels of a field, of which none means anything else; 0 leaves a field empty that
-has one label at most."""
+"""The keys of the labels of a field; none means anything else on the page. Where a field takes one
+label, 0 leaves it empty."""
 PAGE_LENGTH = 50
 """Cases of a queue that are listed."""
 STATIC = {
@@ -58,8 +57,7 @@ async def _reviewer(request: Request) -> str:
     return request.session["reviewer"]
 
 
-async def _typed(request: Request) -> DecisionForm:
-    """Reads the form of a case."""
+async def _read_form(request: Request) -> DecisionForm:
     typed, answer = dict[str, object](), dict[str, list[object]]()
     for control, value in (await request.form()).multi_items():
         if control.startswith(ANSWER):
@@ -78,7 +76,7 @@ Place = Annotated[int, Query(ge=0, lt=2**63)]
 """The same in a query; 0 is none."""
 Kind = Annotated[str, Query(pattern=r"^[\w-]{0,60}$")]
 Reviewer = Annotated[str, Depends(_reviewer)]
-Filled = Annotated[DecisionForm, Depends(_typed)]
+Filled = Annotated[DecisionForm, Depends(_read_form)]
 Text = Annotated[str, Form()]
 
 
@@ -118,7 +116,8 @@ class _Page:
             loader=ChoiceLoader(folders),
             autoescape=True,
             undefined=StrictUndefined,
-            finalize=_printable,
+            # Markup is made of texts that are printable already.
+            finalize=lambda shown: printable(shown) if type(shown) is str else shown,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -168,8 +167,8 @@ class _Page:
         """Shows the open cases, of all kinds or of one, or with `kind=audit` the drawn ones."""
         reasons = self._reviews.reasons(kind, reviewer)
         chosen = [place for place, reason in reasons.items() if kind in ("", AUDIT, reason)]
-        made = self._reviews.made_by(reviewer) if kind != AUDIT else []
-        latest = [(place, own) for place, own, is_latest in made if is_latest]
+        decisions = self._reviews.made_by(reviewer) if kind != AUDIT else []
+        latest = [(place, decision) for place, decision, is_latest in decisions if is_latest]
         return self._render(
             request,
             "queue.html",
@@ -180,8 +179,8 @@ class _Page:
             cases=self._reviews.entries({p: reasons[p] for p in chosen[:PAGE_LENGTH]}),
             more=len(chosen) > PAGE_LENGTH,
             leases=self._reviews.leases(),
-            unconfirmed=sum(own.status == UNCONFIRMED for _, own in latest),
-            refused=[(p, own) for p, own in latest if own.is_refused and own.action == DECIDE],
+            unconfirmed=sum(decision.status == UNCONFIRMED for _, decision in latest),
+            refused=[(p, last) for p, last in latest if last.is_refused and last.action == DECIDE],
             people=self._reviews.people,
         )
 
@@ -231,6 +230,7 @@ class _Page:
             return self._case_page(request, opened, typed, 422, problems=error.problems)
         except LeaseError as error:
             opened = self._reviews.look(case)
+            # The judgements that `first` and `second` stand for have changed.
             if typed.choice in TAKEN and typed.shown != opened.standing.shown:
                 typed = typed.model_copy(update={"choice": None})
             return self._case_page(request, opened, typed, 409, lost=str(error))
@@ -326,8 +326,3 @@ def _controls(label: Label) -> dict[str, list[str]]:
     fields = write(label)
     answer = {f"{ANSWER}{name}": values for name, values in fields["answer"].items()}
     return {"code": [fields["code"]], **answer}
-
-
-def _printable(value: object) -> object:
-    """Makes every text printable that a template shows; markup is made of such text."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -33,20 +33,14 @@ from raylab.label.protocol.outcome import (
     read_outcome,
 )
 from raylab.label.protocol.protocol import draw_order
-from raylab.label.review.reviews import (
-    DecisionForm,
-    OpenCase,
-    Reviews,
-    UndecidedError,
-    read_number,
-)
+from raylab.label.review.reviews import DecisionForm, OpenCase, Reviews, UndecidedError, read_number
 
 FINAL = "final"
 """The name of the code in force, as of a model."""
 CODE, REASON, INSIST, REVIEWER = "decision", "justification", "insist", "reviewer"
 OWN = (CODE, REASON, INSIST, REVIEWER)
-"""The controls beside those of the codebook. `decision` is the line of a code, the name of an
-answer, or one of `OTHER_CHOICES`."""
+"""The controls that every codebook has. `decision` is the line of a code, the name of an answer, or
+one of `OTHER_CHOICES`."""
 OTHER_CHOICES = ("unclear", "undo")
 LABEL = "label"
 """The control of a question without a name."""
@@ -63,7 +57,7 @@ SHOWN_PROBLEMS = 50
 MAX_PROBLEM = 500
 """Characters; a problem may quote what stands in the file."""
 BETWEEN_TASKS = re.compile(rb"\}[ \t\r]*+\n\s*+\{")
-"""The end of a task and the start of the next, outside a list."""
+"""The end of a task and the start of the next, in a file without a list."""
 
 Task = dict[str, Any]
 TASKS = msgspec.json.Decoder(list[Any])
@@ -321,6 +315,7 @@ def import_tasks(path: Path, reviews: Reviews, reviewer: str | None = None) -> I
 
 def _read(path: Path, reviews: Reviews, reviewer: str, done: Import) -> Iterator[Form]:
     """Yields the annotations of a file that decide a case, and notes the others."""
+    # Programs on Windows save with a mark, or in UTF-16, which `decode` reads.
     text = read_file(path, MAX_BYTES).removeprefix(BOM_UTF8).strip()
     if not text.startswith((b"[", b"{", BOM_UTF16_LE, BOM_UTF16_BE)):
         raise DataError(f"{path} is no JSON: export from Label Studio as JSON or JSON-MIN")

@@ -196,6 +196,7 @@ class Reviews:
         """
         places, standings = self._look(kind)
         if kind == AUDIT:
+            # Drawn cases are in pseudo-random order, so `after` has no place once it is coded.
             start = places.index(after) + 1 if after in places else 0
         else:
             start = bisect_right(places, after)
@@ -234,6 +235,7 @@ class Reviews:
         """Opens a case, and takes or renews its lease if it waits and nobody else works on it."""
         opened = self.look(case)
         lease, now = opened.lease, self._now()
+        # A page that is typed into comes back every moment, and each write locks the run.
         if lease and lease.reviewer == reviewer and lease.expires > now + 0.9 * self.lease:
             return opened
         self._take([case], reviewer)
@@ -268,6 +270,7 @@ class Reviews:
         decision = self.decide(opened, reviewer, form)
         if opened.says(decision):
             return
+        # It expires while the reviewer's tab is asleep.
         if opened.lease is None:
             self._take([case], reviewer)
         self.archive(opened, decision, leased=True)

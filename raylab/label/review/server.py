@@ -40,8 +40,7 @@ SECONDS_TO_END = 10
 def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun]]:
     """Opens the reviews of a run while in use, and draws the audit that is asked for.
 
-    Review takes only the protocol and the location of the archive from the configuration of the
-    run: it sends nothing to an endpoint and reads no key.
+    Nothing is sent to an endpoint, and no key is read.
 
     Raises:
         RunError: There is no annotation run of this name.
@@ -127,6 +126,7 @@ def serve(config: ReviewConfig) -> None:
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                # `Access` decides whose word counts.
                 proxy_headers=False,
                 ws="none",
                 timeout_graceful_shutdown=SECONDS_TO_END,

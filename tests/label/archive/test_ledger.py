@@ -29,8 +29,7 @@ NOTHING = RunCost(Cost(), Cost())
 CLAIMANT = """
 import sys
 from raylab.label.archive.store import Archive
-from raylab.label.judgement import NEVER
-from raylab.llm.chat import BatchCall, CallBatch, Claim, Cost
+from raylab.llm.chat import Claim, Cost
 from raylab.llm.config import Budget
 location, run, key = sys.argv[1:]
 with Archive.open(location) as archive, archive.run(run).own() as owner:
@@ -59,6 +58,12 @@ class Owner:
 
     def write(self, *rows: CallOperation, claimant: str = "") -> CallResults:
         return self.ledger.write(rows, claimant)
+
+    def die(self) -> None:
+        """Frees its lock, as the system does when its process or its connection ends."""
+        release, self.ownership._release = self.ownership._release, None
+        assert release is not None
+        release()
 
     @property
     def cost(self) -> RunCost:
@@ -142,10 +147,7 @@ def test_a_former_owner_claims_nothing_and_stores_what_nobody_else_sends(
     archive: Archive, own: Own, owner: Owner
 ) -> None:
     owner.write(claim("1"), claim("2", OTHER_KEY))
-    # As the system frees it when the connection to a server is lost.
-    release, owner.ownership._release = owner.ownership._release, None
-    assert release is not None
-    release()
+    owner.die()
     again = own()
     again.write(claim("3"))
     assert owner.write(claim("4")).lost == {"4"}
@@ -196,10 +198,7 @@ def test_a_batch_ends_only_as_it_is_known_and_its_claims_outlive_the_owner(
     assert uploaded is not None
     owner.ledger.end_batch(uploaded, [ClaimEnd(claim("1"))])
     assert owner.cost == RunCost(Cost(), MOST)
-    # As if its process had died.
-    release, owner.ownership._release = owner.ownership._release, None
-    assert release is not None
-    release()
+    owner.die()
     other = own("t")
     assert other.write(claim("2")).refused == {"2": "b"}
     found = other.ledger.find_batch("b")

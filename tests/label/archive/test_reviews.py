@@ -149,11 +149,7 @@ def test_a_reviewer_sees_their_own_decisions_the_last_one_first(reviews: RunRevi
         (place, row.case, row.action, latest)
         for place, row, latest in reviews.made_by("ada", DECISION, 10)
     ]
-    assert made == [
-        (2, "d", "decide", True),
-        (1, "c", "undo", True),
-        (1, "c", "decide", False),
-    ]
+    assert made == [(2, "d", "decide", True), (1, "c", "undo", True), (1, "c", "decide", False)]
     assert len(list(reviews.made_by("ada", DECISION, 2))) == 2
     ((_, _, latest),) = reviews.made_by("bo", DECISION, 10)
     assert not latest

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from bs4 import BeautifulSoup
 from httpx2 import Response
 from starlette.testclient import TestClient
 
+from raylab.core.config.base import AS_PUBLISHED
 from raylab.core.config.compose import load_config
 from raylab.core.config.yaml import read_yaml
 from raylab.core.runs.run import Run
@@ -26,18 +27,18 @@ from raylab.label.config.codebook import EXAMPLES, read_codebook
 from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.label.input.cases import Case
 from raylab.label.judgement import DECISION
-from raylab.label.protocol.decisions import confirm_decision, unconfirmed_cases
+from raylab.label.opt.code import parse
+from raylab.label.protocol.calls import RunWriter
+from raylab.label.protocol.decisions import unconfirmed_cases
 from raylab.label.protocol.outcome import HumanDecision, read_decision
-from raylab.label.protocol.protocol import annotate
 from raylab.label.protocol.run import archive_location
-from raylab.label.protocol.settings import Settings, protocol_settings
-from raylab.label.protocol.worker import case_row
+from raylab.label.protocol.settings import protocol_settings
+from raylab.label.protocol.worker import Chunk, Worker
 from raylab.label.review.access import Access, access_of
 from raylab.label.review.app import create_app
 from raylab.label.review.reviews import Reviews
-from raylab.llm.client import Client
 from tests.label.archive.rows import NOON
-from tests.label.protocol.local import client_of_run
+from tests.label.protocol.local import local_archive
 from tests.label.protocol.studies import carry_out, study
 
 MODELS = {
@@ -70,17 +71,12 @@ fields:
   quote: {definition: the words that say it, text: 90, optional: true}
 """
 """A codebook of six fields."""
+HIGH = {"level": "high", "parcels": 2, "amount": None, "quote": ""}
 RECORDS = (
-    {
-        "topic": "tracking",
-        "areas": ["web"],
-        "level": "high",
-        "parcels": 2,
-        "amount": None,
-        "quote": "",
-    },
-    {"topic": "damage", "areas": [], "level": "high", "parcels": 2, "amount": 40, "quote": "שבור"},
+    {"topic": "tracking", "areas": ["web"], **HIGH},
+    {"topic": "damage", "areas": [], **HIGH, "amount": 40, "quote": "שבור"},
 )
+"""Two answers by it."""
 LEASE = timedelta(minutes=10)
 BASE = "http://127.0.0.1:8700"
 FROM_HERE = {"Origin": BASE, "Sec-Fetch-Site": "same-origin"}
@@ -96,7 +92,7 @@ def annotation(storage: Path, url: str, *overrides: str) -> AnnotateConfig:
 
 
 def make_study(
-    storage: Path, codebook: str, text: str, pair: tuple[Any, Any], people: int = 1
+    storage: Path, codebook: str, text: str, pair: Iterable[Any], people: int = 1
 ) -> AnnotateConfig:
     """Annotates a text with the codebook of a file, of which people decide what two answers say."""
     (storage / "cases.jsonl").write_text(json.dumps({"id": "one", "description": text}))
@@ -108,46 +104,59 @@ def make_study(
         protocol={"adjudicator": "human"},
         review={"people": people},
     )
-    carry_out(config, [pair])
+    first, second = pair
+    carry_out(config, [(first, second)])
     return config
 
 
-def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
-    """Annotates descriptions, or cases, by their id."""
+def make_office(storage: Path, url: str) -> None:
+    """Annotates the cases of an `Office`, by their sequence: 6 is accepted, the others wait."""
+    cases = {
+        "pool": f"A pool of schedules is scored and recombined. {ONE}",
+        "valve/hybrid": f"A valve is regulated by a trained model.\nIt feeds back. {NEITHER}",
+        "<b>bold</b>": f"Facts are derived. {UNCONFIRMED}",
+        "joined": f"A model is bred. {JOINED}",
+        "code": f"def correlate(x, y):\n    return x < y\n# {NEITHER}",
+        "agreed": f"A model is fitted. {AGREED}",
+    }
+    make_run(annotation(storage, url), cases)
+
+
+def make_run(config: AnnotateConfig, cases: Mapping[str, str]) -> None:
+    """Annotates descriptions by the ids of their cases; each has gold, which no page shows."""
     run = Run.open(config)
-    named = [
-        replace(case, id=name) if isinstance(case, Case) else Case(name, case)
-        for name, case in cases.items()
-    ]
-
-    async def annotate_all() -> None:
-        async with models(config, archive) as (client, settings):
-            rows = [case_row(case, await annotate(case, client, settings)) for case in named]
-            archive.run(run.name).add_cases(rows)
-
+    named = [(AS_PUBLISHED, Case(name, text, GOLD, parse(GOLD))) for name, text in cases.items()]
     with Archive.open(archive_location(config.storage, config.archive)) as archive:
         archive.start_run(run.name, identity_of(config), {}, run.id)
-        asyncio.run(annotate_all())
+        work_on(config, archive, named)
 
 
-@asynccontextmanager
-async def models(
-    config: AnnotateConfig, archive: Archive
-) -> AsyncGenerator[tuple[Client, Settings]]:
-    """The models of the run, which is owned while in use."""
-    settings = protocol_settings(config, "systems", choose_codebook(config))
-    with archive.run("systems").own() as owner:
-        async with client_of_run(config.llm, archive, "systems", owner.token) as client:
-            yield client, settings
+def work_on(config: AnnotateConfig, archive: Archive, cases: Chunk) -> None:
+    """Has the models annotate cases, or judge decisions on them, one after another."""
+    settings, run = protocol_settings(config, "systems", choose_codebook(config)), "systems"
+
+    async def work(owner: str) -> None:
+        writer = RunWriter(archive.place, run, owner, config.llm.budget)
+        worker = Worker(config.llm, settings, run, local_archive(writer))
+        for case in cases:
+            tally = await worker.annotate([case])
+            assert not tally.open_cases and tally.halt is None
+        await worker.close()
+
+    with archive.run(run).own() as owner:
+        asyncio.run(work(owner.token))
+
+
+@contextmanager
+def open_office(config: AnnotateConfig) -> Generator["Office"]:
+    """The office of a run that was made."""
+    with Archive.open(Path(config.storage) / "archive.db", create=False) as archive:
+        yield Office(archive, config)
 
 
 @dataclass
 class Office:
-    """A run with open cases, a time, and the page for any number of reviewers.
-
-    The cases, by their sequence: 1 one answer acceptable, 2 neither, 3 an adjudication refused, 4
-    the same roots joined otherwise, 5 source code; 6 is accepted.
-    """
+    """A run with open cases, a time, and the page for any number of reviewers."""
 
     archive: Archive
     config: AnnotateConfig
@@ -172,14 +181,7 @@ class Office:
 
     def judge(self) -> None:
         """Has the evaluator judge every decision that waits, as a resumed run does."""
-
-        async def judge_all() -> None:
-            async with models(self.config, self.archive) as (client, settings):
-                for _, case in unconfirmed_cases(self.run, self.codebook):
-                    row = await confirm_decision(case, client, settings)
-                    assert self.run.reviews().confirm(case.place, row)
-
-        asyncio.run(judge_all())
+        work_on(self.config, self.archive, [*unconfirmed_cases(self.run, self.codebook)])
 
     def browser(self, name: str = "", access: Access | None = None) -> "Browser":
         """A browser with a session of its own, of a reviewer who has signed in if one is named."""
@@ -234,3 +236,33 @@ class Browser:
         if answer.headers.get("content-type", "").startswith("text/html"):
             self.page = BeautifulSoup(answer.text, "html.parser")
         return answer
+
+
+# Label Studio
+
+
+def task(case: str, *annotations: dict[str, Any]) -> dict[str, Any]:
+    """A task as Label Studio exports it."""
+    return {"id": 1, "data": {"case": case}, "annotations": list(annotations)}
+
+
+def submission(by: Any = 3, *controls: dict[str, Any], **texts: str) -> dict[str, Any]:
+    """An annotation as Label Studio exports it: with much that nobody here needs."""
+    typed = (control(name, "textarea", text) for name, text in texts.items())
+    return {
+        "id": 1001,
+        "completed_by": by,
+        "was_cancelled": False,
+        "ground_truth": False,
+        "created_at": "2021-03-09T22:16:08.728353Z",
+        "lead_time": 4.288,
+        "task": 1,
+        "result": [*controls, *typed],
+    }
+
+
+def control(name: str, kind: str, *items: Any, **region: Any) -> dict[str, Any]:
+    """The values of a control."""
+    key, value = {"textarea": "text"}.get(kind, kind), items[0] if kind == "number" else items
+    place = {"id": f"Dx_{name}", "from_name": name, "to_name": "description", "type": kind}
+    return {**place, "value": {**region, key: value}, "origin": "manual"}

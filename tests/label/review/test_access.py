@@ -10,13 +10,7 @@ from starlette.testclient import TestClient
 
 from raylab.core.errors import ConfigError
 from raylab.label.config.jobs import ReviewConfig
-from raylab.label.review.access import (
-    HEADERS,
-    MAX_BODY,
-    SESSION_SECONDS,
-    TOKEN_VARIABLE,
-    access_of,
-)
+from raylab.label.review.access import HEADERS, MAX_BODY, SESSION_SECONDS, TOKEN_VARIABLE, access_of
 from raylab.label.review.reviews import Reviews
 from tests.label.review.office import BASE, Browser, Office
 
@@ -27,13 +21,6 @@ FILLED = {"choice": "A", "justification": "it breeds"}
 @pytest.fixture(autouse=True)
 def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-
-
-@pytest.fixture
-def with_token(office: Office, monkeypatch: pytest.MonkeyPatch) -> Browser:
-    """A browser on a page that demands the token in the environment."""
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    return office.browser(access=access_of(config()))
 
 
 def config(**keys: object) -> ReviewConfig:
@@ -90,10 +77,11 @@ def test_nobody_sees_or_does_anything_without_signing_in(office: Office) -> None
 
 
 def test_the_token_lets_in_and_is_shown_nowhere(
-    with_token: Browser, caplog: pytest.LogCaptureFixture
+    office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    browser = with_token
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    browser = office.browser(access=access_of(config()))
     for wrong in ("", TOKEN[:-1], TOKEN.upper()):
         assert browser.post("/sign-in", name="Ada", token=wrong).status_code == 401
         assert "not the token" in browser.text("#token-problem")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from raylab.label.archive.reviews import Queue
-from raylab.label.archive.store import Archive
 from raylab.label.conclusions.audit import draw_audit
 from raylab.label.judgement import AUDIT, DECISION, HUMAN
 from raylab.label.protocol.protocol import draw_order
@@ -21,6 +20,7 @@ from tests.label.review.office import (
     annotation,
     make_run,
     make_study,
+    open_office,
 )
 
 FILLED = {"choice": "A", "justification": "It breeds."}
@@ -110,8 +110,7 @@ def test_the_answers_of_three_annotators_can_be_chosen(chat: str, tmp_path: Path
     config = annotation(tmp_path, chat, models)
     mark = "[[gold=Ctl;a=Lrn;b=Lrn/Ctl;c=Ctl;eval_a=30;eval_b=55;eval_c=90]]"
     make_run(config, {"one": f"A valve is regulated. {mark}"})
-    with Archive.open(tmp_path / "archive.db", create=False) as archive:
-        office = Office(archive, config)
+    with open_office(config) as office:
         browser = office.browser("Ada")
         browser.get("/cases/1")
         assert "only C is acceptable: A FAIL 30, B FAIL 50, C PASS 90" in browser.text(".reason")
@@ -322,9 +321,8 @@ def test_a_drawn_case_is_coded_unseen(office: Office) -> None:
 @pytest.fixture
 def tickets(tmp_path: Path) -> Iterator[Office]:
     """A case whose answers are records of six fields."""
-    config = make_study(tmp_path, TICKETS, "Two parcels are lost.", RECORDS)
-    with Archive.open(tmp_path / "archive.db", create=False) as archive:
-        yield Office(archive, config)
+    with open_office(make_study(tmp_path, TICKETS, "Two parcels are lost.", RECORDS)) as office:
+        yield office
 
 
 def test_a_record_is_filled_in_field_by_field(tickets: Office) -> None:

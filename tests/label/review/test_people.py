@@ -6,10 +6,9 @@ import pytest
 
 from raylab.core.errors import LeaseError
 from raylab.label.archive.reviews import Queue
-from raylab.label.archive.store import Archive
 from raylab.label.conclusions.audit import draw_audit
 from raylab.label.judgement import AUDIT, DECISION
-from tests.label.review.office import TICKETS, Browser, Office, make_study
+from tests.label.review.office import RECORDS, TICKETS, Browser, Office, make_study, open_office
 
 EVO, SCH = ({"choice": "own", "code": code} for code in ("Evo", "Sch"))
 UNCLEAR = {"choice": "unclear"}
@@ -99,16 +98,10 @@ def test_a_third_settles_with_everything_in_sight(pair: Office) -> None:
 
 def test_people_and_models_are_compared_with_each_other(tmp_path: Path) -> None:
     # People agree on three parcels, models on two: each answer is marked, and each option says it.
-    models = (
-        {"topic": "tracking", "areas": ["web"], "level": "high", "parcels": 2, "amount": None,
-         "quote": "a"},
-        {"topic": "damage", "areas": ["web"], "level": "high", "parcels": 2, "amount": None,
-         "quote": "a"},
-    )  # fmt: skip
+    models = [{**RECORDS[0], "topic": topic, "quote": "a"} for topic in ("tracking", "damage")]
     config = make_study(tmp_path, TICKETS, "Two parcels are lost.", models, people=2)
     same = {"answer-areas": "web", "answer-level": "high", "answer-parcels": "3"}
-    with Archive.open(tmp_path / "archive.db", create=False) as archive:
-        office = Office(archive, config)
+    with open_office(config) as office:
         for name, topic in (("Ada", "tracking"), ("Bo", "damage")):
             judge(office, name, {"choice": "own", "answer-topic": topic, **same})
         cy = office.browser("Cy")

@@ -19,9 +19,7 @@ from raylab.core.runs.run_record import RECORD
 from raylab.label.archive.store import Archive
 from raylab.label.config.jobs import ReviewConfig
 from raylab.label.review.server import export_cases, import_decisions, open_reviews
-from tests.label.review.office import AGREED, ONE, make_run
-from tests.label.review.office import annotation as configure
-from tests.label.review.studio import annotation
+from tests.label.review.office import AGREED, ONE, annotation, make_run, submission
 from tests.llm.scripted_server import server_process
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +30,7 @@ FILLED = {"decision": "A", "justification": "It breeds.", "reviewer": "Ada"}
 def storage(tmp_path: Path, chat: str) -> Path:
     """Where run `systems` lies: four decided cases with the code Lrn, and one that waits."""
     decided = {f"c{n}": f"{AGREED} {n}" for n in range(4)}
-    make_run(configure(tmp_path, chat), {**decided, "open": ONE})
+    make_run(annotation(tmp_path, chat), {**decided, "open": ONE})
     return tmp_path
 
 
@@ -60,7 +58,7 @@ def fill_in(path: Path, *filled: dict[str, str]) -> None:
     """Annotates the tasks of a file, in order, in the form that Label Studio exports."""
     tasks = json.loads(path.read_text())
     for task, fields in zip(tasks, filled, strict=True):
-        task["annotations"] = [annotation(**fields)]
+        task["annotations"] = [submission(**fields)]
     path.write_text(json.dumps(tasks))
 
 
