@@ -158,10 +158,7 @@ class BatchLane:
     """The batches at an endpoint that one process sends or waits for.
 
     A batch on its way belongs to the journal, not to a process: whoever needs one of its answers
-    sees it to its end, and journals all of them.
-
-    Args:
-        on_result: Called with each answer and failure.
+    sees it to its end, and journals all of them. `on_result` gets each answer and failure.
     """
 
     def __init__(
@@ -321,6 +318,7 @@ class BatchLane:
         batch = replace(batch, file=file)
         while True:
             try:
+                # Never repeated without a look: a lost acknowledgement would make two batches.
                 created = await self._once(lambda: self._api.create(file, batch.id))
             except AbsentError as error:
                 created = Failure(AttemptOutcome.REFUSED, str(error))
@@ -349,6 +347,7 @@ class BatchLane:
                     return await self._collect(batch, batch.server_id)
                 finally:
                     del self.in_flight[id]
+            # Another process that lives may still be about to submit this batch.
             if id in self._own or batch.is_abandoned:
                 await self._look_for(batch)
             else:
@@ -360,21 +359,21 @@ class BatchLane:
         if (file := batch.file) is None:
             return await self._free(batch)
         try:
-            found = await self._until(lambda: self._api.find(file))
-            if found is None:
+            server_id = await self._until(lambda: self._api.find(file))
+            if server_id is None:
                 try:
                     await self._until(lambda: self._api.delete(file))
                 except AbsentError:
                     # It is gone, or the server deletes none: then a late request needs time.
                     await self._connection.pause(LOOKS * LOOK_SECONDS)
-                found = await self._until(lambda: self._api.find(file))
+                server_id = await self._until(lambda: self._api.find(file))
         except AbsentError:
             # A server that lists no batches may bill this one.
             return await self._free(batch, may_be_billed=True)
-        if found is None:
+        if server_id is None:
             await self._free(batch)
         else:
-            await self._journal.note_batch(batch, file, found)
+            await self._journal.note_batch(batch, file, server_id)
 
     async def _collect(self, batch: CallBatch, server_id: str) -> Results:
         """Waits for a batch to end, and journals all that came of it at once."""
@@ -386,6 +385,7 @@ class BatchLane:
         for call in batch.calls:
             key = call.claim.key
             if (row := rows.get(key)) is None:
+                # What is missing in a whole file was never answered, so that nobody bills it.
                 ends[key], results[key] = not is_whole, None
                 continue
             answer = row.status_code, {}, bytes(row.body)
@@ -437,6 +437,7 @@ class BatchLane:
                     is_whole = False
                     continue
                 if row.response is not None:
+                    # Where an answer stands twice, the first one counts.
                     rows.setdefault(row.custom_id, row.response)
             if is_whole:
                 return rows, True

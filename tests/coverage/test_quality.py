@@ -62,10 +62,10 @@ def chance(values: Array) -> Array:
     return 1 / (1 + np.exp(-values))
 
 
-def true_accuracies(of: Array) -> Array:
+def true_accuracies(values: Array) -> Array:
     """The mean chance over tasks of standard normal ease, by Gauss-Hermite quadrature."""
     nodes, weights = hermegauss(40)
-    return chance(of[..., None] + nodes) @ (weights / weights.sum())
+    return chance(values[..., None] + nodes) @ (weights / weights.sum())
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,8 @@ class BatchServer(ScriptedServer):
 
     async def _ledger(self, request: web.Request) -> web.Response:
         live = len(self.calls) - self.billed.total()
-        told = {"billed": self.billed, "tokens": self.tokens, "batches": len(self.batches)}
-        return web.json_response({**told, "other": live})
+        ledger = {"billed": self.billed, "tokens": self.tokens, "batches": len(self.batches)}
+        return web.json_response({**ledger, "other": live})
 
 
 def main() -> None:

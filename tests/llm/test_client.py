@@ -113,7 +113,7 @@ class Clock:
 
 
 def config(base_url: str | None, key_env: str | None = None, **settings: Any) -> LlmConfig:
-    """An evaluator at `base_url`, None for the embedded model, and an endpoint that cannot be used."""
+    """An evaluator at `base_url`, None for the embedded model, and an endpoint of no use."""
     limits = {name: settings.pop(name) for name in Limits.model_fields.keys() & settings.keys()}
     main = Endpoint(
         base_url=base_url,

@@ -111,11 +111,9 @@ def _root_error(errors: Sequence[float], features: Sequence[float]) -> float:
 
 
 def learn_errors(features: Array, wrong: Array) -> tuple[float, ...]:
-    """Returns the errors expected after people have judged labels.
+    """Returns the errors expected after people have judged labels with these (N, F) features.
 
-    Args:
-        features: (N, F) of judged labels.
-        wrong: (N,) share of people's labels that differ.
+    `wrong` is the (N,) share of people's labels that differ.
     """
     design = np.column_stack([np.ones(len(wrong)), features])
     gram = design.T @ design + PRIOR_LABELS * np.eye(design.shape[1]) / design.shape[1]
@@ -131,10 +129,9 @@ def plan_block(
     rare: Mapping[str, float],
     seed: int,
 ) -> AuditDraw:
-    """Returns the draw of a block that takes its part of `number` cases of all.
+    """Returns the draw of a block that takes its part of `number` of all cases.
 
-    Args:
-        cases: All cases, by id, with their features.
+    `cases` are the ids of all, with their features.
     """
     roots = [_root_error(errors, own) for case, own in cases if block_of(case, seed) == block]
     wanted, size = min(number / len(cases), 1.0) * len(roots), max(len(roots), 1)
@@ -306,13 +303,10 @@ def draw_audit(run: RunArchive, share: float, seed: int) -> int:
 def draw_actively(
     run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator], number: int, seed: int
 ) -> int:
-    """Draws cases of which the labels are probably wrong; returns the number of new ones.
+    """Draws `number` cases in all blocks, mostly probably wrong ones; returns how many are new.
 
     It draws the next block if people have labelled all of the blocks before, and in earlier blocks
     what a larger number or cases decided later add.
-
-    Args:
-        number: Cases to draw in all blocks together.
     """
     evidence = read_evidence(run, codebook, annotators)
     cases = [case for case in evidence.cases if not case.is_certain]

@@ -62,9 +62,9 @@ class GoldReport(Part):
     fields: Annotated[dict[str, Figure], Measure("right")]
     """By field of an answer that is a record, over the cases whose gold has it."""
     recall: Annotated[dict[str, Figure], Measure("recall of")]
-    """The share of the cases whose gold names a label in which the code does."""
+    """Of the cases whose gold names a label, the share whose code names it."""
     precision: Annotated[dict[str, Figure], Measure("precision of")]
-    """The share of the cases whose code names a label in which gold does."""
+    """Of the cases whose code names a label, the share whose gold names it."""
 
 
 class ConfusionPanel(Part):
@@ -185,6 +185,7 @@ def judge_report(tables: Tables, annotator: Annotator) -> JudgeReport:
     judged = codes[cases.held_out & codes.code.notna() & codes.raw_verdict.notna()]
     gold = cases.gold_code[judged.index]
     judged = judged.assign(right=tables.right(judged.code, gold))
+    # A score of 100 is in the band from 90.
     bands = judged.score.clip(upper=99) // 10 * 10
     return JudgeReport(
         codes=len(judged),
@@ -344,7 +345,7 @@ def field_accuracy(sets: Mapping[tuple[Any, Any], int], name: str) -> Figure:
 
 
 def _naming(sets: Mapping[tuple[Any, Any], int], category: str) -> Figure:
-    """Returns the share of the pairs whose first set has a category in which the second does."""
+    """Returns, of the pairs whose first set has a category, the share whose second set has it."""
     named = Counter[bool]()
     for (first, second), cases in sets.items():
         if category in (first or ()) and has_field(second, (category,)):

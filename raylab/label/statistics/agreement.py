@@ -175,6 +175,16 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     names, compared = tables.annotators, tables.cases.dropna(subset="exact")
     sets = count_answers(tables, "categories", *code_columns(names))
     measured = count_answers(tables, "measured", *code_columns(names))
+    reason = f"it needs two annotators and {MIN_CASES} cases with gold"
+    effective, scored = Figure(count=len(names), reason=reason), tables.cases.held_out
+    if scored.sum() >= MIN_CASES and len(names) > 1:
+        cases = tables.cases[scored]
+        scores = np.full((len(names), len(cases)), np.nan)
+        for row, (name, column) in enumerate(zip(names, code_columns(names), strict=True)):
+            # An answer without a readable code is wrong; only one that is not there is missing.
+            answered = cases[f"format_{name.lower()}"].notna()
+            scores[row, answered] = tables.right(cases[column], cases.gold_code)[answered]
+        effective = count_independent(scores[:, ~np.isnan(scores).all(axis=0)], seed)
     return AgreementReport(
         cases=len(tables.cases),
         compared=len(compared),
@@ -183,7 +193,7 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
         level=tables.codebook.distance.level,
         alpha=krippendorff_alpha(measured, tables.codebook.distance, seed),
         **{name: share_mean(tally(compared, name), seed) for name in ("jaccard", "weighted")},
-        effective=_effective_number(tables, seed),
+        effective=effective,
         pairs={f"{a}{b}": _pair_report(tables, a, b, seed) for a, b in combinations(names, 2)},
         fields={
             name: field_report(names, measured, name, field, seed)
@@ -193,29 +203,15 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     )
 
 
-def _effective_number(tables: Tables, seed: int) -> Figure:
-    """Returns the number of annotators with independent errors, over the cases with gold."""
-    cases, names = tables.cases[tables.cases.held_out], tables.annotators
-    if len(cases) < MIN_CASES or len(names) < 2:
-        reason = f"it needs two annotators and {MIN_CASES} cases with gold"
-        return Figure(count=len(names), reason=reason)
-    scores = np.full((len(names), len(cases)), np.nan)
-    for row, (name, column) in enumerate(zip(names, code_columns(names), strict=True)):
-        answered = cases[f"format_{name.lower()}"].notna()
-        scores[row, answered] = tables.right(cases[column], cases.gold_code)[answered]
-    return count_independent(scores[:, ~np.isnan(scores).all(axis=0)], seed)
-
-
 def count_independent(scores: Array, seed: int) -> Figure:
     """Returns how many annotators with independent errors (annotators, cases) scores are worth.
+
+    A score is 1 or 0, and NaN for a missing answer.
 
     The value is that of `count_effective`, after Kish, whose normal interval needs many errors. So
     the shares of the patterns of right answers have a Dirichlet posterior here. The prior is half a
     case that all have right, half one that all have wrong, and half one for each annotator that it
     alone has wrong.
-
-    Args:
-        scores: 1 or 0; NaN for a missing answer.
     """
     figure, size = count_effective(scores), len(scores)
     if figure.value is None:
@@ -236,6 +232,7 @@ def count_independent(scores: Array, seed: int) -> Figure:
     covariance = covariance / both + mean[:, :, None] * mean[:, None, :]
     deviation = np.sqrt(covariance.diagonal(axis1=1, axis2=2))
     correlation = covariance / (deviation[:, :, None] * deviation[:, None, :])
+    # Few errors can seem to exclude each other, so that the sum would come near zero.
     drawn = size**2 / np.maximum(correlation.sum((1, 2)), 1.0)
     return figure.model_copy(update={"interval": interval_of(drawn), "reason": None})
 
@@ -295,10 +292,7 @@ def cohen_kappa(counts: Answers, seed: int = 307) -> Figure:
     """Computes Cohen's kappa (1960) of the primary categories of two annotators.
 
     In [-1, 1]; 1 is full agreement. Undefined if both always gave the same category, so that
-    chance alone explains their agreement.
-
-    Args:
-        counts: Cases by the answers of the two.
+    chance alone explains their agreement. `counts` are cases by the answers of the two.
     """
     values, cases = _pair_answers(counts)
     differences = 1.0 - np.eye(len(values))

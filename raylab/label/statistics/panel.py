@@ -41,11 +41,7 @@ class PanelReport(Part):
 
 
 def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> PanelReport:
-    """Returns what the annotators are worth together.
-
-    Args:
-        audited: The codes that people gave each case of an even audit.
-    """
+    """Returns what the annotators are worth together, by gold and the codes of an even audit."""
     names, truths = tuple(tables.annotators), dict[str, Label]()
     for case, line in tables.cases[tables.cases.held_out][["case", "gold_code"]].itertuples(False):
         truths |= {case: gold} if (gold := tables.label(line)) else {}
