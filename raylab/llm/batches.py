@@ -445,10 +445,7 @@ class BatchLane:
         return rows, False
 
     async def _resend(self, batch: CallBatch, state: ServerBatch) -> Results:
-        """Frees the calls of a batch that the server did not begin, but those it finds fault with.
-
-        One without a fault of a call, and without a full queue, ends the endpoint.
-        """
+        """Frees the calls of a batch that the server did not begin; returns those that are bad."""
         await self._free(batch)
         errors = (state.errors and state.errors.data) or []
         bad = dict[str, Failure]()
@@ -458,6 +455,7 @@ class BatchLane:
                 failure = Failure(AttemptOutcome.REFUSED, f"refused in a batch: {words}")
                 bad[batch.calls[error.line - 1].claim.key] = failure
         words = "; ".join(f"{error.code} {error.message}" for error in errors)
+        # Neither a call is at fault nor a full queue, so that every batch would fail.
         if not bad and "limit" not in words:
             raise self._end(f"it refused a batch: {words or 'it says no reason'}")
         if not bad:

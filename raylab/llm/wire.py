@@ -307,11 +307,7 @@ def _read_stream(text: str) -> _Body | None:
 
 
 def _read_usage(usage: msgspec.Raw, most: Cost) -> Mapping[str, Any]:
-    """Returns the numbers of tokens of a reply; 0 if the usage is impossible or lacks a number.
-
-    A token has at least one byte, and a reply has at most as many tokens as requested, not counting
-    the hidden prompts and reasoning that a server may add.
-    """
+    """Returns the numbers of tokens of a reply; 0 if the usage is impossible or lacks a number."""
     unknown = {"prompt_tokens": 0, "completion_tokens": 0}
     try:
         said = _USAGE.decode(usage)
@@ -326,6 +322,8 @@ def _read_usage(usage: msgspec.Raw, most: Cost) -> Mapping[str, Any]:
     if said.total_tokens == said.prompt_tokens + completion + reasoning:
         # Some servers count reasoning beside the completion and not in it.
         completion += reasoning
+    # A token has at least one byte, and a reply at most as many tokens as requested, not counting
+    # the hidden prompts and reasoning that a server may add.
     longest = BYTES_PER_TOKEN * most.prompt_tokens + HIDDEN_TOKENS
     if said.prompt_tokens > longest or completion > most.completion_tokens + HIDDEN_TOKENS:
         return unknown

@@ -114,7 +114,7 @@ def test_intervals_of_three_annotators_hold_the_truth(
             "alpha: three annotators": (
                 krippendorff_alpha(answers, packaged).interval,
                 true_value(pairs, differences),
-            ),
+            )
         }
 
     measure(simulate)

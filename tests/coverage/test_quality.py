@@ -69,8 +69,7 @@ def true_accuracies(values: Array) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("lie", "models", "generations", "tasks"),
-    list(product(SHIFTS, MODELS, GENERATIONS, TASKS)),
+    ("lie", "models", "generations", "tasks"), list(product(SHIFTS, MODELS, GENERATIONS, TASKS))
 )
 def test_intervals_of_quality_hold_the_truth(
     lie: str, models: int, generations: int, tasks: int, measure: Measure

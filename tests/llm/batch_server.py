@@ -10,14 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.llm.scripted_server import (
-    Answer,
-    Behaviour,
-    ScriptedServer,
-    failure,
-    respond,
-    serve,
-)
+from tests.llm.scripted_server import Answer, Behaviour, ScriptedServer, failure, respond, serve
 
 Json = dict[str, Any]
 GONE = web.HTTPNotFound

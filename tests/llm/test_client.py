@@ -217,10 +217,7 @@ async def test_body_of_the_call(form: ReplyFormat, sent: object) -> None:
         await ask(client, "grün", schema=SCHEMA, salt="again", parameters=parameters)
     assert server.calls[0].body == {
         "model": "m",
-        "messages": [
-            {"role": "system", "content": "Answer."},
-            {"role": "user", "content": "grün"},
-        ],
+        "messages": [{"role": "system", "content": "Answer."}, {"role": "user", "content": "grün"}],
         "temperature": 0.5,
         "max_tokens": 30,
         "seed": 7,

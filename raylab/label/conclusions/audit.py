@@ -208,12 +208,7 @@ class Evidence:
 
     @property
     def weights(self) -> Array:
-        """The weight of each case's label of people, 0 without one.
-
-        It is 1 / chance, in a scale in which the weights of a block sum to its cases: the drawn
-        cases come to people in a random order, so that those labelled so far are a random sample of
-        the drawn ones. Blocks are random parts, so that those with labels stand for the others.
-        """
+        """The weight of each case's label of people, 0 without one: 1 / chance, to some scale."""
         weights = np.array([float(case.is_certain and bool(case.people)) for case in self.cases])
         blocks = defaultdict[int, list[int]](list)
         for place, case in enumerate(self.cases):
@@ -223,6 +218,8 @@ class Evidence:
         judged = {block: [p for p in own if self.cases[p].people] for block, own in blocks.items()}
         seen = sum(len(own) for block, own in blocks.items() if judged[block])
         for block, places in judged.items():
+            # Drawn cases come to people in a random order, so that those labelled so far stand for
+            # all cases of their block, and random blocks with labels stand for those without.
             raw = np.array([1 / self.cases[place].chance for place in places])
             weights[places] = raw / raw.sum() * len(blocks[block]) * total / seen if places else 0
         return weights

@@ -230,15 +230,9 @@ def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
 
 
 def audit_report(
-    tables: Tables,
-    codes: Mapping[str, Sequence[Label]],
-    weights: Mapping[str, float] | None = None,
+    tables: Tables, codes: Mapping[str, Sequence[Label]], weights: Mapping[str, float] | None = None
 ) -> AuditReport:
-    """Returns the result of an audit.
-
-    Cases on which two people differ count until a third settles them, because those on which people
-    agree are easier: the protocol's code, if it is one of both, is right with the chance that it is
-    where there is one code.
+    """Returns the result of an audit; cases on which two people differ count in it.
 
     Args:
         codes: The codes that people gave each drawn case: none while it waits, two that differ.
@@ -262,6 +256,8 @@ def audit_report(
         [has_labels(tables.label(line), code) for code in codes[case]]
         for case, line in zip(audited.case, audited.run_code, strict=True)
     ]
+    # Cases on which people agree are easier, so that those that wait for a third person count too:
+    # a code that is one of both is right with the chance that it has where there is one code.
     certain = [*chain.from_iterable(each for each in right if len(each) == 1)]
     chance = float(np.mean(certain)) if certain else 0.5
     labels = np.array([each[0] if len(each) == 1 else chance * any(each) for each in right], float)

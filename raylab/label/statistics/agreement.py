@@ -209,14 +209,14 @@ def count_independent(scores: Array, seed: int) -> Figure:
     A score is 1 or 0, and NaN for a missing answer.
 
     The value is that of `count_effective`, after Kish, whose normal interval needs many errors. So
-    the shares of the patterns of right answers have a Dirichlet posterior here. The prior is half a
-    case that all have right, half one that all have wrong, and half one for each annotator that it
-    alone has wrong.
+    the shares of the patterns of right answers have a Dirichlet posterior here.
     """
     figure, size = count_effective(scores), len(scores)
     if figure.value is None:
         return figure
     patterns, cases = np.unique(scores.T, axis=0, return_counts=True)
+    # Half a case that all have right, half one that all have wrong, and for each annotator half one
+    # that it alone has wrong.
     prior = np.vstack([np.ones(size), np.zeros(size), 1.0 - np.eye(size)])
     patterns, cases = np.vstack([patterns, prior]), np.append(cases, np.full(size + 2, PRIOR))
     weights = np.random.default_rng(seed).standard_gamma(cases, (DRAWS, len(cases)))
@@ -405,15 +405,13 @@ def disagreement_report(tables: Tables) -> DisagreementReport:
 def _pair_answers(
     counts: Answers, key: Callable[[Any], Any] | None = None
 ) -> tuple[list[Any], Counter[Cells]]:
-    """Returns the answers in order, and cases by the pairs of answers that they hold.
-
-    All pairs of a case have the same weight. Together they weigh as much as a pair for every two
-    answers, so that each answer counts once.
-    """
+    """Returns the answers in order, and cases by the pairs of answers that they hold."""
     paired = Counter[tuple[tuple[tuple[Any, Any], ...], float]]()
     for answers, cases in counts.items():
         present = [answer for answer in answers if answer]
         if len(present) > 1 and cases:
+            # The pairs of a case together weigh as much as a pair for every two answers, so that
+            # each answer counts once.
             paired[tuple(combinations(present, 2)), 1 / (len(present) - 1)] += cases
     values = sorted({value for pairs, _ in paired for pair in pairs for value in pair}, key=key)
     places, cells = {value: place for place, value in enumerate(values)}, Counter[Cells]()

@@ -292,9 +292,10 @@ def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Ann
     """Returns a measure of each case, as two columns of truths.
 
     `right` is true if the case is right, passed or has the same codes; `answered` if this can be
-    said and a model was asked anew, since the journal's results are those of an earlier run.
+    said and a model was asked anew.
     """
     own, *others = (view(rows, name) for name in annotators)
+    # What the journal answered is the result of an earlier run.
     fresh = ~np.logical_and.reduce([each.cached.eq(True) for each in (own, *others)])
     if measure == "exact":
         same = [tables.equal(own.code, each.code, "composition") for each in others]

@@ -20,13 +20,7 @@ from raylab.label.archive.run import RunArchive
 from raylab.label.archive.tables import utc_text
 from raylab.label.codebooks.codebook import Codebook, Label, field_of
 from raylab.label.judgement import AUDIT, DRAW, Decision
-from raylab.label.protocol.outcome import (
-    Annotator,
-    Call,
-    Outcome,
-    current_label,
-    read_outcome,
-)
+from raylab.label.protocol.outcome import Annotator, Call, Outcome, current_label, read_outcome
 from raylab.label.statistics.columns import (
     ANSWER,
     CALL,

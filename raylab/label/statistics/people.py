@@ -89,10 +89,7 @@ def people_report(
 
 
 def substitute_report(
-    cases: Sequence[tuple[Judged, Label | None]],
-    distance: SetDistance,
-    epsilon: float,
-    seed: int,
+    cases: Sequence[tuple[Judged, Label | None]], distance: SetDistance, epsilon: float, seed: int
 ) -> SubstituteReport:
     """Tests whether a model may stand in for people.
 

@@ -149,11 +149,7 @@ def test_inspect_and_frames_open_the_logs_of_an_export(storage: Storage):
         assert log.status == "success" and log.results is not None and log.samples is not None
         (score,) = log.results.scores
         accuracy[log.eval.model] = (score.name, score.metrics["accuracy"].value, len(log.samples))
-    assert accuracy == {
-        "m": ("gold", 0.7, 10),
-        "n": ("gold", 1.0, 11),
-        "final": ("gold", 0.7, 11),
-    }
+    assert accuracy == {"m": ("gold", 0.7, 10), "n": ("gold", 1.0, 11), "final": ("gold", 0.7, 11)}
     samples = samples_df(str(paths["m"]), quiet=True).set_index("id")
     first, last = samples.loc["c0"], samples.loc["c9"]
     assert "What c0 does." in first.input and first.target == "OPT=Lrn"

@@ -159,9 +159,7 @@ def test_a_run_that_cannot_be_read_ends_no_other_and_strangers_are_explained() -
     drift = compare_runs([*runs, run("3", 3, answered(3)), run("4", 4, answered(3), "mine 2")])
     assert drift.unread == {"2": "the archived case 'a' has another form"}
     assert {(row.before, row.after) for row in drift.comparisons} == {("1", "3")}
-    assert drift.unpaired == {
-        "4": "no earlier run has its codebook mine 2; 3 has opt-code 1.0",
-    }
+    assert drift.unpaired == {"4": "no earlier run has its codebook mine 2; 3 has opt-code 1.0"}
 
 
 # Against plain computation

@@ -38,9 +38,7 @@ LABELS = (*ROOTS, "none")
 
 
 def quality(
-    cases: Iterable[Outcome],
-    *decisions: HumanDecision,
-    **changes: Any,
+    cases: Iterable[Outcome], *decisions: HumanDecision, **changes: Any
 ) -> AnnotationReport:
     run = tables(cases, *decisions)
     figures = annotation_report(run, decisions, **changes)

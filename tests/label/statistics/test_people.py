@@ -21,7 +21,10 @@ GRADES = FieldDistance("interval", lambda a, b: abs(int(min(a)) - int(min(b))) /
 
 
 def test_too_few_people_are_told() -> None:
-    report = substitute_report([({"ada": EVO, "bo": EVO}, EVO)] * 40, DISTANCE, 0.15, seed=1)
+    two = {"ada": EVO, "bo": EVO}
+    # A third one has judged 29 cases.
+    cases: list[Case] = [(two, EVO)] * 11 + [({**two, "cy": EVO}, EVO)] * 29
+    report = substitute_report(cases, DISTANCE, 0.15, seed=1)
     assert (report.cases, report.people, report.winning_rate, report.passes) == (40, 2, None, None)
     assert report.reason == "the test needs 3 people with 30 cases or more each, and has 2"
     alone = substitute_report([({"ada": EVO}, EVO)] * 100, DISTANCE, 0.15, seed=1)
@@ -75,15 +78,19 @@ def test_published_judgements_have_the_figures_of_the_published_program(
     said: Sequence[str], distance: FieldDistance, epsilon: float, rate: float, advantage: float
 ) -> None:
     cases: list[Case] = [
-        (
-            {str(at): named(vote) for at, vote in enumerate(people) if vote != "."},
-            named(model),
-        )
+        ({str(at): named(vote) for at, vote in enumerate(people) if vote != "."}, named(model))
         for *people, model in zip(*said, strict=True)
     ]
     report = substitute_report(cases, distance, epsilon, seed=1)
     assert report.winning_rate == pytest.approx(rate)
     assert report.advantage.value == pytest.approx(advantage)
+
+
+def test_on_an_interval_scale_far_misses_weigh_more() -> None:
+    # Of 1, 5, 5 and 5 the model's 4 is farther in the mean, and nearer by the squares.
+    votes = {name: named(grade) for name, grade in zip("abcd", "1555", strict=True)}
+    report = substitute_report([(votes, named("4"))] * 30, GRADES, 0.1, seed=1)
+    assert report.advantage.value == 1.0
 
 
 def judgement(name: str, code: str | None, case: str = "c") -> HumanDecision:
