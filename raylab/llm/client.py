@@ -157,7 +157,7 @@ class Client:
                 "a message holds half of a surrogate pair, which is not valid: correct the case"
             ) from None
         tokens = most_tokens(content, request.parameters)
-        # Whatever lane is asked, a server may answer in the standard one, which is the dearest.
+        # Whatever lane is asked for, a server may answer in the standard one, which is the dearest.
         money = self._prices.most(request.endpoint, request.model, Lane.STANDARD, *tokens)
         most = Cost(1, *tokens, money)
         call = _Call(request, key, description_hash, role, lane, connection, content, most)

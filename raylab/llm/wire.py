@@ -441,7 +441,7 @@ def _advise(status: int, words: str, code: str, param: str) -> str | None:
 def read_error(text: str) -> tuple[str, str, str, bool]:
     """Returns the message on one line, the code and the parameter of a failure, or empty texts.
 
-    The last value is False if the body has no message; the first is its title or start then.
+    The last value is False if the body has no message; the first is then its title or start.
     """
     body: Any = None
     errors = (event for event in _events(text) if '"error"' in event) if STREAM.match(text) else ()

@@ -187,10 +187,10 @@ def confusions(knowing: float, name: str) -> list[Array]:
 def test_intervals_of_fields_hold_the_truth(knowing: float, cases: int, measure: Measure) -> None:
     """Cases are easy or hard in all fields at once; values that are not known are guessed."""
     draw, seeds = generator("fields", knowing, cases), count()
-    given = {name: confusions(knowing, name) for name in VALUES}
+    answers = {name: confusions(knowing, name) for name in VALUES}
     truths = dict[str, dict[str, float]]()
     for name, share in SHARES.items():
-        easy, hard = (each.T @ np.diag(share) @ each for each in given[name])
+        easy, hard = (each.T @ np.diag(share) @ each for each in answers[name])
         pairs = (easy + hard) / 2
         sets = [frozenset(f"{name}: {v}" for v in ([v] if isinstance(v, str) else v))
                 for v in VALUES[name]]  # fmt: skip
@@ -203,7 +203,7 @@ def test_intervals_of_fields_hold_the_truth(knowing: float, cases: int, measure:
             "alpha": 1 - (pairs * far).sum() / (margin @ far @ margin),
             "kappa": 1 - (1 - np.trace(pairs)) / (1 - margin @ margin),
             "same": float(np.trace(pairs)),
-            "right": float(sum(np.diag(each) @ share for each in given[name]) / 2),
+            "right": float(sum(np.diag(each) @ share for each in answers[name]) / 2),
         }
 
     def simulate() -> Figures:
@@ -211,7 +211,7 @@ def test_intervals_of_fields_hold_the_truth(knowing: float, cases: int, measure:
         true, said = list[Array](), list[Array]()
         for name, share in SHARES.items():
             values = draw.choice(len(share), cases, p=share)
-            chances = np.stack(given[name])[is_hard.astype(int), values].cumsum(1)
+            chances = np.stack(answers[name])[is_hard.astype(int), values].cumsum(1)
             true.append(values)
             said.append((draw.random((2, cases, 1)) > chances[None]).sum(2))
         there = draw.random((2, cases)) < ANSWERED

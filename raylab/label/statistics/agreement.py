@@ -185,16 +185,31 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
             answered = cases[f"format_{name.lower()}"].notna()
             scores[row, answered] = tables.right(cases[column], cases.gold_code)[answered]
         effective = count_independent(scores[:, ~np.isnan(scores).all(axis=0)], seed)
+    pairs, distance = dict[str, PairReport](), tables.codebook.distance
+    for both in combinations(names, 2):
+        columns, same = code_columns(both), Counter[bool]()
+        for codes, number in count_answers(tables, "composition", *columns).items():
+            if all(codes):
+                same[codes[0] == codes[1]] += number
+        kappa = Figure(count=same.total(), reason="a code is a record, whose fields have their own")
+        if not tables.codebook.fields:
+            kappa = cohen_kappa(count_answers(tables, "primary", *columns), seed)
+        pairs["".join(both)] = PairReport(
+            cases=same.total(),
+            exact=proportion(same[True], same.total()),
+            kappa=kappa,
+            alpha=krippendorff_alpha(count_answers(tables, "measured", *columns), distance, seed),
+        )
     return AgreementReport(
         cases=len(tables.cases),
         compared=len(compared),
         exact=share_of(compared.exact),
         same_labels=None if tables.codebook.questions else _share_equal(sets),
-        level=tables.codebook.distance.level,
-        alpha=krippendorff_alpha(measured, tables.codebook.distance, seed),
+        level=distance.level,
+        alpha=krippendorff_alpha(measured, distance, seed),
         **{name: share_mean(tally(compared, name), seed) for name in ("jaccard", "weighted")},
         effective=effective,
-        pairs={f"{a}{b}": _pair_report(tables, a, b, seed) for a, b in combinations(names, 2)},
+        pairs=pairs,
         fields={
             name: field_report(names, measured, name, field, seed)
             for name, field in tables.codebook.fields.items()
@@ -267,25 +282,6 @@ def _share_equal(counts: Answers) -> Figure:
         if len(there := [*filter(None, answers)]) > 1:
             same[len({*there}) == 1] += cases
     return proportion(same[True], same.total())
-
-
-def _pair_report(tables: Tables, first: Annotator, second: Annotator, seed: int) -> PairReport:
-    """Returns the agreement of two annotators."""
-    columns = code_columns((first, second))
-    same = Counter[bool]()
-    for codes, cases in count_answers(tables, "composition", *columns).items():
-        if all(codes):
-            same[codes[0] == codes[1]] += cases
-    kappa = Figure(count=same.total(), reason="a code is a record, whose fields have their own")
-    if not tables.codebook.fields:
-        kappa = cohen_kappa(count_answers(tables, "primary", *columns), seed)
-    measured = count_answers(tables, "measured", *columns)
-    return PairReport(
-        cases=same.total(),
-        exact=proportion(same[True], same.total()),
-        kappa=kappa,
-        alpha=krippendorff_alpha(measured, tables.codebook.distance, seed),
-    )
 
 
 def cohen_kappa(counts: Answers, seed: int = 307) -> Figure:
