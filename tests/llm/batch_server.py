@@ -151,11 +151,10 @@ class BatchServer(ScriptedServer):
         right, wrong = list[str](), list[str]()
         for place, line in enumerate(lines):
             row = json.loads(line)
-            response, error = None, {"code": "batch_expired"}
-            if place < answered:
-                response, error = self._answer(row), None
+            response = self._answer(row) if place < answered else None
+            expired = {"code": "batch_expired"} if response is None else None
             is_right = response is not None and response["status_code"] == 200
-            content = {"custom_id": row["custom_id"], "response": response, "error": error}
+            content = {"custom_id": row["custom_id"], "response": response, "error": expired}
             (right if is_right else wrong).append(json.dumps(content))
         counts = {"total": len(lines), "completed": len(right), "failed": len(wrong)}
         if end != "uncounted":

@@ -244,7 +244,7 @@ def test_whatever_changes_a_call_changes_its_key(name: str) -> None:
 
 def test_the_local_name_of_an_endpoint_and_the_order_of_parameters_change_no_key() -> None:
     assert {field.name for field in fields(ChatRequest)} - CHANGES.keys() == {"endpoint", "lane"}
-    same = request(parameters=dict(reversed(request().parameters.items())))
+    same = request(parameters=dict(reversed([*request().parameters.items()])))
     assert replace(same, endpoint="other").key == request().key
 
 

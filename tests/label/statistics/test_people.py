@@ -23,7 +23,7 @@ GRADES = FieldDistance("interval", lambda a, b: abs(int(min(a)) - int(min(b))) /
 def test_too_few_people_are_told() -> None:
     two = {"ada": EVO, "bo": EVO}
     # A third one has judged 29 cases.
-    cases: list[Case] = [(two, EVO)] * 11 + [({**two, "cy": EVO}, EVO)] * 29
+    cases = [(two, EVO)] * 11 + [({**two, "cy": EVO}, EVO)] * 29
     report = substitute_report(cases, DISTANCE, 0.15, seed=1)
     assert (report.cases, report.people, report.winning_rate, report.passes) == (40, 2, None, None)
     assert report.reason == "the test needs 3 people with 30 cases or more each, and has 2"
