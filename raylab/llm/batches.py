@@ -158,10 +158,7 @@ class BatchLane:
     """The batches at an endpoint that one process sends or waits for.
 
     A batch on its way belongs to the journal, not to a process: whoever needs one of its answers
-    sees it to its end, and journals all of them.
-
-    Args:
-        on_result: Called with each answer and failure.
+    sees it to its end, and journals all of them. `on_result` gets each answer and failure.
     """
 
     def __init__(
@@ -321,6 +318,7 @@ class BatchLane:
         batch = replace(batch, file=file)
         while True:
             try:
+                # Never repeated without a look: a lost acknowledgement would make two batches.
                 created = await self._once(lambda: self._api.create(file, batch.id))
             except AbsentError as error:
                 created = Failure(AttemptOutcome.REFUSED, str(error))
@@ -349,6 +347,7 @@ class BatchLane:
                     return await self._collect(batch, batch.server_id)
                 finally:
                     del self.in_flight[id]
+            # Another process that lives may still be about to submit this batch.
             if id in self._own or batch.is_abandoned:
                 await self._look_for(batch)
             else:
@@ -360,25 +359,36 @@ class BatchLane:
         if (file := batch.file) is None:
             return await self._free(batch)
         try:
-            found = await self._until(lambda: self._api.find(file))
-            if found is None:
+            server_id = await self._until(lambda: self._api.find(file))
+            if server_id is None:
                 try:
                     await self._until(lambda: self._api.delete(file))
                 except AbsentError:
                     # It is gone, or the server deletes none: then a late request needs time.
                     await self._connection.pause(LOOKS * LOOK_SECONDS)
-                found = await self._until(lambda: self._api.find(file))
+                server_id = await self._until(lambda: self._api.find(file))
         except AbsentError:
             # A server that lists no batches may bill this one.
             return await self._free(batch, may_be_billed=True)
-        if found is None:
+        if server_id is None:
             await self._free(batch)
         else:
-            await self._journal.note_batch(batch, file, found)
+            await self._journal.note_batch(batch, file, server_id)
 
     async def _collect(self, batch: CallBatch, server_id: str) -> Results:
         """Waits for a batch to end, and journals all that came of it at once."""
-        state = await self._poll(server_id)
+        state: ServerBatch | None = None
+        pause, looks = FIRST_POLL, 0
+        # A batch that is not there in several looks in a row is forgotten.
+        while looks < LOOKS:
+            try:
+                state, looks = await self._until(lambda: self._api.retrieve(server_id)), 0
+            except AbsentError:
+                state, looks = None, looks + 1
+            if state is not None and state.status in ENDED:
+                break
+            await self._connection.pause(pause)
+            pause = min(pause * POLL_GROWTH, MAX_POLL)
         if state is not None and state.status == "failed":
             return await self._resend(batch, state)
         rows, is_whole = ({}, False) if state is None else await self._read(state)
@@ -386,6 +396,7 @@ class BatchLane:
         for call in batch.calls:
             key = call.claim.key
             if (row := rows.get(key)) is None:
+                # What is missing in a whole file was never answered, so that nobody bills it.
                 ends[key], results[key] = not is_whole, None
                 continue
             answer = row.status_code, {}, bytes(row.body)
@@ -401,22 +412,6 @@ class BatchLane:
             self._on_result(result)
         await self._journal.end_batch(batch, ends)
         return results
-
-    async def _poll(self, server_id: str) -> ServerBatch | None:
-        """Waits until a batch has ended; returns None if the server has forgotten it."""
-        pause, looks = FIRST_POLL, 0
-        while looks < LOOKS:
-            try:
-                state = await self._until(lambda: self._api.retrieve(server_id))
-            except AbsentError:
-                looks += 1
-            else:
-                if state.status in ENDED:
-                    return state
-                looks = 0
-            await self._connection.pause(pause)
-            pause = min(pause * POLL_GROWTH, MAX_POLL)
-        return None
 
     async def _read(self, state: ServerBatch) -> tuple[dict[str, _Response], bool]:
         """Returns the answers by key, and False if some that may be billed are missing."""
@@ -437,6 +432,7 @@ class BatchLane:
                     is_whole = False
                     continue
                 if row.response is not None:
+                    # Where an answer stands twice, the first one counts.
                     rows.setdefault(row.custom_id, row.response)
             if is_whole:
                 return rows, True
@@ -444,10 +440,7 @@ class BatchLane:
         return rows, False
 
     async def _resend(self, batch: CallBatch, state: ServerBatch) -> Results:
-        """Frees the calls of a batch that the server did not begin, but those it finds fault with.
-
-        One without a fault of a call, and without a full queue, ends the endpoint.
-        """
+        """Frees the calls of a batch that the server did not begin; returns those that are bad."""
         await self._free(batch)
         errors = (state.errors and state.errors.data) or []
         bad = dict[str, Failure]()
@@ -457,6 +450,7 @@ class BatchLane:
                 failure = Failure(AttemptOutcome.REFUSED, f"refused in a batch: {words}")
                 bad[batch.calls[error.line - 1].claim.key] = failure
         words = "; ".join(f"{error.code} {error.message}" for error in errors)
+        # Neither a call is at fault nor a full queue, so that every batch would fail.
         if not bad and "limit" not in words:
             raise self._end(f"it refused a batch: {words or 'it says no reason'}")
         if not bad:

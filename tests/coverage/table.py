@@ -65,7 +65,7 @@ def as_table(rows: Iterable[Row]) -> str:
         by_figure.setdefault(row[0].partition(":")[0], []).append(row)
     lines: list[tuple[str, ...]] = [HEADER]
     for figure, members in by_figure.items():
-        held = [share for _, given, share in members if given and given >= FEWEST]
+        held = [share for _, answered, share in members if answered and answered >= FEWEST]
         shown = [f"{share:.2f}" for share in (min(held), max(held))] if held else ["", ""]
         lines.append((figure, f"{len(held)} of {len(members)}", *shown))
     return markdown(lines)

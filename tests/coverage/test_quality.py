@@ -62,15 +62,14 @@ def chance(values: Array) -> Array:
     return 1 / (1 + np.exp(-values))
 
 
-def true_accuracies(of: Array) -> Array:
+def true_accuracies(values: Array) -> Array:
     """The mean chance over tasks of standard normal ease, by Gauss-Hermite quadrature."""
     nodes, weights = hermegauss(40)
-    return chance(of[..., None] + nodes) @ (weights / weights.sum())
+    return chance(values[..., None] + nodes) @ (weights / weights.sum())
 
 
 @pytest.mark.parametrize(
-    ("lie", "models", "generations", "tasks"),
-    list(product(SHIFTS, MODELS, GENERATIONS, TASKS)),
+    ("lie", "models", "generations", "tasks"), list(product(SHIFTS, MODELS, GENERATIONS, TASKS))
 )
 def test_intervals_of_quality_hold_the_truth(
     lie: str, models: int, generations: int, tasks: int, measure: Measure

@@ -1,15 +1,19 @@
-"""Coverage of the interval of an audited share, and of 1.96 standard errors around a share."""
+"""Coverage of the intervals of audited shares and of the area under a ROC curve.
+
+Also of 1.96 standard errors around a share.
+"""
 
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from raylab.arc.metrics import Count, standard_errors
 from raylab.core.runs.eval_logs import is_estimated
 from raylab.core.stats import proportion
-from raylab.label.statistics.accuracy import predicted_share
+from raylab.label.statistics.accuracy import area_under_curve, predicted_share
 from tests.coverage.table import MARKS, Figures, Measure, generator
 
 pytestmark = MARKS
@@ -74,11 +78,22 @@ def test_intervals_of_an_audit_by_two_hold_the_share_that_a_third_would_leave(
         truth = np.where(agree, match[0], np.take_along_axis(match, chosen[None], 0)[0])
         scores = np.clip(0.6 + 0.3 * right + draw.normal(0, 0.15, cases), 0, 1)
         sample = draw.permutation(cases)[:audited]
-        one = agree[sample]
-        chance = match[0][sample][one].mean()
-        labels = np.where(one, match[0][sample], chance * match[:, sample].any(axis=0))
+        alike = agree[sample]
+        chance = match[0][sample][alike].mean()
+        labels = np.where(alike, match[0][sample], chance * match[:, sample].any(axis=0))
         figure, _ = predicted_share(labels, scores[sample], scores)
         return {"audited share: two people": (figure.interval, float(truth.mean()))}
+
+    measure(simulate)
+
+
+def test_intervals_of_the_area_under_the_curve_hold_the_truth(measure: Measure) -> None:
+    """Scores of right and of wrong codes are normal with unit variance, and rounded."""
+    draw, truth = generator("area"), float(stats.norm.cdf(np.sqrt(0.5)))
+
+    def simulate() -> Figures:
+        right, wrong = (np.round(50 + 10 * draw.normal(at, 1, n)) for at, n in ((1, 40), (0, 15)))
+        return {"area under the ROC curve": (area_under_curve(right, wrong).interval, truth)}
 
     measure(simulate)
 

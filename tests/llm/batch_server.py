@@ -10,10 +10,11 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.llm.scripted_server import Behaviour, ScriptedServer, serve
+from tests.llm.scripted_server import Answer, Behaviour, ScriptedServer, failure, respond, serve
 
 Json = dict[str, Any]
 GONE = web.HTTPNotFound
+TOKENS = ("prompt_tokens", "completion_tokens")
 TERMINAL = ("completed", "failed", "expired", "cancelled")
 
 
@@ -33,7 +34,6 @@ class BatchServer(ScriptedServer):
             first half of its calls; `failed`, `failed LINE` or `failed limit` before any;
             `no file`, `forgotten`, `twice` (answers stand twice in the file), `uncounted`.
         polls: Looks at a batch before it ends.
-        drops: What it does not keep of a batch: `metadata`.
         takes_batches: False for a server without batches.
 
     Attributes:
@@ -78,51 +78,35 @@ class BatchServer(ScriptedServer):
             self.requests[kind] += 1
             left = self.faults.get(kind, [])
             fault = left.pop(0) if left else ""
-            if fault == "before":
-                return self._cut(request)
             if fault.isdigit():
-                raise_body = json.dumps({"error": {"message": f"scripted {fault}"}})
-                return web.Response(status=int(fault), text=raise_body)
-            body: bytes = await work(request)
-            if fault == "lost":
-                return self._cut(request)
-            if fault == "torn":
-                response = web.StreamResponse()
-                response.content_length = len(body)
-                await response.prepare(request)
-                await response.write(body[: len(body) // 2])
-                return self._cut(request, response)
-            return web.Response(body=body, content_type="application/json")
+                return await respond(request, failure(int(fault), f"scripted {fault}"))
+            done = {} if fault == "before" else await work(request)
+            body = done if isinstance(done, bytes) else json.dumps(done).encode()
+            cut = {"before": "before", "lost": "before", "torn": "body"}.get(fault, "")
+            return await respond(request, Answer(body, cut=cut))
 
         return handle
 
-    def _cut(
-        self, request: web.Request, response: web.StreamResponse | None = None
-    ) -> web.StreamResponse:
-        if request.transport is not None:
-            request.transport.abort()
-        return response or web.Response()
-
-    async def _upload(self, request: web.Request) -> bytes:
+    async def _upload(self, request: web.Request) -> Json:
         form = await request.post()
         content: Any = form["file"]
         assert form["purpose"] == "batch"
         id = f"file-{next(self._numbers)}"
         self.files[id] = content.file.read()
-        return json.dumps({"id": id, "object": "file"}).encode()
+        return {"id": id, "object": "file"}
 
-    async def _delete(self, request: web.Request) -> bytes:
+    async def _delete(self, request: web.Request) -> Json:
         id = request.match_info["id"]
         if self.files.pop(id, None) is None:
             raise GONE
-        return json.dumps({"id": id, "deleted": True}).encode()
+        return {"id": id, "deleted": True}
 
     async def _read(self, request: web.Request) -> bytes:
         if (content := self.files.get(request.match_info["id"])) is None:
             raise GONE
         return content
 
-    async def _create(self, request: web.Request) -> bytes:
+    async def _create(self, request: web.Request) -> Json:
         asked = await request.json()
         if asked["input_file_id"] not in self.files:
             raise web.HTTPBadRequest(text=json.dumps({"error": {"message": "no such file"}}))
@@ -130,18 +114,18 @@ class BatchServer(ScriptedServer):
         end = self.ends.pop(0) if self.ends else "completed"
         batch = {"id": id, "object": "batch", "status": "in_progress", "polls": 0, "end": end}
         self.batches[id] = {**batch, **asked, "created_at": len(self.batches)}
-        return self._shown(self.batches[id])
+        return self.batches[id]
 
-    async def _list(self, request: web.Request) -> bytes:
+    async def _list(self, request: web.Request) -> Json:
         newest = [*reversed(self.batches.values())]
         after = request.query.get("after")
         first = 1 + [batch["id"] for batch in newest].index(after) if after else 0
         # Fewer a page than are asked for, so that there are several.
         page = newest[first : first + 2]
         has_more = first + 2 < len(newest)
-        return json.dumps({"object": "list", "data": page, "has_more": has_more}).encode()
+        return {"object": "list", "data": page, "has_more": has_more}
 
-    async def _retrieve(self, request: web.Request) -> bytes:
+    async def _retrieve(self, request: web.Request) -> Json:
         batch = self.batches.get(request.match_info["id"])
         if batch is None:
             raise GONE
@@ -150,10 +134,7 @@ class BatchServer(ScriptedServer):
             self._finish(batch)
         if batch["end"] == "forgotten" and batch["status"] in TERMINAL:
             raise GONE
-        return self._shown(batch)
-
-    def _shown(self, batch: Json) -> bytes:
-        return json.dumps(batch).encode()
+        return batch
 
     def _finish(self, batch: Json) -> None:
         lines = self.files[batch["input_file_id"]].splitlines()
@@ -166,15 +147,15 @@ class BatchServer(ScriptedServer):
             line = int(detail) if detail.isdigit() else None
             batch["errors"] = {"object": "list", "data": [{**error, "line": line}]}
             return
-        whole = lines if batch["status"] == "completed" else lines[: len(lines) // 2]
+        answered = len(lines) if batch["status"] == "completed" else len(lines) // 2
         right, wrong = list[str](), list[str]()
-        for line in whole:
-            self._answer(json.loads(line), right, wrong)
-        left = [json.loads(line)["custom_id"] for line in lines[len(whole) :]]
-        wrong += [
-            json.dumps({"custom_id": id, "response": None, "error": {"code": "batch_expired"}})
-            for id in left
-        ]
+        for place, line in enumerate(lines):
+            row = json.loads(line)
+            response = self._answer(row) if place < answered else None
+            expired = {"code": "batch_expired"} if response is None else None
+            is_right = response is not None and response["status_code"] == 200
+            content = {"custom_id": row["custom_id"], "response": response, "error": expired}
+            (right if is_right else wrong).append(json.dumps(content))
         counts = {"total": len(lines), "completed": len(right), "failed": len(wrong)}
         if end != "uncounted":
             batch["request_counts"] = counts
@@ -186,7 +167,7 @@ class BatchServer(ScriptedServer):
                 if batch["end"] != "no file":
                     self.files[batch[name]] = "".join(f"{row}\n" for row in rows).encode()
 
-    def _answer(self, row: Json, right: list[str], wrong: list[str]) -> None:
+    def _answer(self, row: Json) -> Json:
         call = self.receive(json.dumps(row["body"]).encode(), {})
         answer = self.behave(call)
         try:
@@ -196,17 +177,13 @@ class BatchServer(ScriptedServer):
         if answer.status == 200:
             self.billed[row["custom_id"]] += 1
             usage = body.get("usage", {}) if isinstance(body, dict) else {}
-            self.tokens.update(
-                {key: usage.get(key, 0) for key in ("prompt_tokens", "completion_tokens")}
-            )
-        response = {"status_code": answer.status, "body": body}
-        line = json.dumps({"custom_id": row["custom_id"], "response": response, "error": None})
-        (right if answer.status == 200 else wrong).append(line)
+            self.tokens.update({key: usage.get(key, 0) for key in TOKENS})
+        return {"status_code": answer.status, "body": body}
 
     async def _ledger(self, request: web.Request) -> web.Response:
         live = len(self.calls) - self.billed.total()
-        told = {"billed": self.billed, "tokens": self.tokens, "batches": len(self.batches)}
-        return web.json_response({**told, "other": live})
+        ledger = {"billed": self.billed, "tokens": self.tokens, "batches": len(self.batches)}
+        return web.json_response({**ledger, "other": live})
 
 
 def main() -> None:

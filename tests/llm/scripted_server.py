@@ -288,6 +288,21 @@ def in_turn(*answers: Answer | Callable[[Call], Answer]) -> Behaviour:
 # The server
 
 
+async def respond(request: web.Request, answer: Answer) -> web.StreamResponse:
+    """Sends an answer, or as much of it as comes before the connection is cut."""
+    headers = {"Content-Type": "application/json", **answer.headers}
+    if not (answer.cut or answer.hangs):
+        return web.Response(body=answer.body, status=answer.status, headers=headers)
+    response = web.StreamResponse(status=answer.status, headers=headers)
+    response.content_length = len(answer.body)
+    if answer.cut == "body":
+        await response.prepare(request)
+        await response.write(answer.body[: len(answer.body) // 2])
+    if request.transport is not None:
+        request.transport.abort()
+    return response
+
+
 class ScriptedServer:
     """Serves a behaviour on loopback; an asynchronous context manager.
 
@@ -349,31 +364,19 @@ class ScriptedServer:
         key = request.headers.get("Authorization", "")
         if self._key is not None and key != f"Bearer {self._key}":
             wrong = failure(401, f"Incorrect API key provided: {key}", code="invalid_api_key")
-            return web.Response(body=wrong.body, status=401, content_type="application/json")
+            return await respond(request, wrong)
         call = self.receive(content, request.headers)
         self._note(call, "received")
         self.in_flight += 1
         try:
-            return await self._send(request, call, self.behave(call))
+            answer = self.behave(call)
+            await asyncio.sleep(self._latency)
+            while answer.hangs and request.transport is not None and not self._closing:
+                await asyncio.sleep(0.02)
+            self._note(call, "answered", fault=answer.fault, status=answer.status)
+            return await respond(request, answer)
         finally:
             self.in_flight -= 1
-
-    async def _send(self, request: web.Request, call: Call, answer: Answer) -> web.StreamResponse:
-        await asyncio.sleep(self._latency)
-        while answer.hangs and request.transport is not None and not self._closing:
-            await asyncio.sleep(0.02)
-        self._note(call, "answered", fault=answer.fault, status=answer.status)
-        headers = {"Content-Type": "application/json", **answer.headers}
-        if not (answer.cut or answer.hangs):
-            return web.Response(body=answer.body, status=answer.status, headers=headers)
-        response = web.StreamResponse(status=answer.status, headers=headers)
-        response.content_length = len(answer.body)
-        if answer.cut == "body":
-            await response.prepare(request)
-            await response.write(answer.body[: len(answer.body) // 2])
-        if request.transport is not None:
-            request.transport.abort()
-        return response
 
     def _note(self, call: Call, event: str, **more: object) -> None:
         if self._log is not None:

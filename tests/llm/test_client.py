@@ -8,7 +8,7 @@ import socket
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 from unittest.mock import AsyncMock
 from unittest.mock import call as mock_call
@@ -112,8 +112,8 @@ class Clock:
         return Timing(lambda: self.time, lambda: self.time, self.sleep, lambda: self.draw)
 
 
-def config(base_url: str, key_env: str | None = None, **settings: Any) -> LlmConfig:
-    """An evaluator at `base_url`, beside an endpoint that no role uses and that cannot be used."""
+def config(base_url: str | None, key_env: str | None = None, **settings: Any) -> LlmConfig:
+    """An evaluator at `base_url`, None for the embedded model, and an endpoint of no use."""
     limits = {name: settings.pop(name) for name in Limits.model_fields.keys() & settings.keys()}
     main = Endpoint(
         base_url=base_url,
@@ -217,15 +217,35 @@ async def test_body_of_the_call(form: ReplyFormat, sent: object) -> None:
         await ask(client, "grün", schema=SCHEMA, salt="again", parameters=parameters)
     assert server.calls[0].body == {
         "model": "m",
-        "messages": [
-            {"role": "system", "content": "Answer."},
-            {"role": "user", "content": "grün"},
-        ],
+        "messages": [{"role": "system", "content": "Answer."}, {"role": "user", "content": "grün"}],
         "temperature": 0.5,
         "max_tokens": 30,
         "seed": 7,
     } | ({} if sent is None else {"response_format": sent})
     assert server.calls[0].headers["Content-Type"] == "application/json"
+    assert "Authorization" not in server.calls[0].headers
+
+
+CHANGES: dict[str, Any] = {
+    "base_url": "http://elsewhere/v1",
+    "model": "n",
+    "messages": request().messages[::-1],
+    "parameters": {"temperature": 0.6, "max_tokens": 30},
+    "seed": 8,
+    "schema": {"type": "object"},
+    "salt": "again",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whatever_changes_a_call_changes_its_key(name: str) -> None:
+    assert request(**{name: CHANGES[name]}).key != request().key
+
+
+def test_the_local_name_of_an_endpoint_and_the_order_of_parameters_change_no_key() -> None:
+    assert {field.name for field in fields(ChatRequest)} - CHANGES.keys() == {"endpoint", "lane"}
+    same = request(parameters=dict(reversed([*request().parameters.items()])))
+    assert replace(same, endpoint="other").key == request().key
 
 
 FAILURES: dict[str, tuple[Answer, str, str]] = {
@@ -411,7 +431,8 @@ async def test_limiter_is_asked_before_each_attempt_and_told_after_it(
 async def test_key_is_sent_and_shown_nowhere(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("RAYLAB_TEST_KEY", KEY)
+    # White space around a key is none of it.
+    monkeypatch.setenv("RAYLAB_TEST_KEY", f" {KEY}\n")
     caplog.set_level(logging.DEBUG)
     echo = f"Incorrect API key provided: {KEY} (Bearer:{KEY[:12]}...)."
     answer = says(f'{{"rationale": "Bearer {KEY}, so"}}', model=f"m {KEY}", system_fingerprint=KEY)
@@ -434,14 +455,3 @@ async def test_key_is_sent_and_shown_nowhere(
         shown += [str(error), repr(error), "".join(lines.format())]
     for text in shown:
         assert KEY[:12] not in text
-
-
-@pytest.mark.parametrize("key", [None, KEY])
-@awaited
-async def test_no_key_is_sent_but_that_of_the_endpoint(
-    monkeypatch: pytest.MonkeyPatch, key: str | None
-) -> None:
-    monkeypatch.setenv("RAYLAB_TEST_KEY", f" {KEY}\n")
-    async with serving(says("x"), key_env=key and "RAYLAB_TEST_KEY") as (server, client):
-        await ask(client)
-    assert server.calls[0].headers.get("Authorization") == (key and f"Bearer {key}")

@@ -2,15 +2,20 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from raylab.core.errors import CallError, DeadlineError, EndpointError, LlmError, TextError
-from tests.llm.scripted_server import Answer, failure, in_turn
-from tests.llm.test_client import Clock, Notebook, ask, awaited, error_of, serving
+from raylab.llm.client import Client
+from raylab.llm.connection import MAX_ANSWER, MAX_ERROR
+from tests.llm.scripted_server import Answer, ScriptedServer, failure, in_turn
+from tests.llm.test_client import Clock, Notebook, ask, awaited, config, error_of, serving
+from tests.memory import MIB, memory
 
 OBJECT = '{"rationale": "café", "label": "late"}'
 RIGHT = {"content": OBJECT}
@@ -185,3 +190,55 @@ async def test_an_answer_is_read_tried_again_or_the_end_of_its_call(kind: Kind) 
             assert (journal.kept, len(server.calls)) == ([], len(kind.paid))
     assert tuple(journal.ended) == kind.paid
     assert tuple(clock.pauses) == kind.pauses
+
+
+# Answers made to fill memory
+
+TOO_LONG = f"the answer has more than {MAX_ANSWER:,} bytes"
+
+
+class EndlessServer(ScriptedServer):
+    """Answers with a body that does not end, and says how much of it was taken."""
+
+    status = 200
+    sent = 0
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=self.status)
+        await response.prepare(request)
+        piece = b"x" * MIB
+        try:
+            while True:
+                await response.write(piece)
+                self.sent += len(piece)
+        except ConnectionError:
+            return response
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("status", [200, 400])
+@awaited
+async def test_endless_answer_is_left_after_its_limit(status: int) -> None:
+    server = EndlessServer()
+    server.status = status
+    async with server, Client(config(server.base_url, timeout=600), Notebook()) as client:
+        with memory():
+            error = await error_of(ask(client))
+    most = MAX_ANSWER if status == 200 else MAX_ERROR
+    # Beside what was read, some is in the buffers of both ends.
+    assert server.sent < most + 64 * MIB
+    assert (TOO_LONG in str(error)) is (status == 200)
+    assert len(str(error)) < 1000
+
+
+@awaited
+async def test_compressed_answer_is_limited_by_what_it_expands_to() -> None:
+    packer = zlib.compressobj(1, wbits=31)
+    packed = b"".join(packer.compress(bytes(MIB)) for _ in range(200)) + packer.flush()
+    packed_answer, journal = Answer(packed, headers={"Content-Encoding": "gzip"}), Notebook()
+    async with serving(lambda _: packed_answer, journal) as (server, client):
+        with memory(100 * MIB):
+            error = await error_of(ask(client))
+    assert TOO_LONG in str(error)
+    # It was paid, so it is not bought again.
+    assert (len(server.calls), journal.kept) == (1, [])

@@ -7,14 +7,7 @@ import pytest
 from raylab.core.errors import RaylabError
 from raylab.llm.chat import Cost, Reply
 from raylab.llm.config import Lane
-from raylab.llm.wire import (
-    HIDDEN_TOKENS,
-    SHOWN,
-    AttemptOutcome,
-    Failure,
-    read_answer,
-    read_error,
-)
+from raylab.llm.wire import HIDDEN_TOKENS, SHOWN, AttemptOutcome, Failure, read_answer, read_error
 from tests.fuzzing import try_altered
 from tests.llm.scripted_server import Call, completion, failure
 

@@ -226,7 +226,7 @@ MUTATIONS = (
     M("cached tokens have their price", "llm/prices.py",
       "(prompt - cached - written)", "(prompt)", "llm/test_prices.py"),
     M("the seed is in the key of a call", "llm/chat.py",
-      'del content["endpoint"]', 'del content["endpoint"], content["seed"]', "llm/test_chat.py"),
+      'del content["endpoint"]', 'del content["endpoint"], content["seed"]', "llm/test_client.py"),
     # Files, runs and commands.
     M("input has a limit", "core/bounded.py",
       "if size > most", "if size < 0",

@@ -111,11 +111,9 @@ def _root_error(errors: Sequence[float], features: Sequence[float]) -> float:
 
 
 def learn_errors(features: Array, wrong: Array) -> tuple[float, ...]:
-    """Returns the errors expected after people have judged labels.
+    """Returns the errors expected after people have judged labels with these (N, F) features.
 
-    Args:
-        features: (N, F) of judged labels.
-        wrong: (N,) share of people's labels that differ.
+    `wrong` is the (N,) share of people's labels that differ.
     """
     design = np.column_stack([np.ones(len(wrong)), features])
     gram = design.T @ design + PRIOR_LABELS * np.eye(design.shape[1]) / design.shape[1]
@@ -131,10 +129,9 @@ def plan_block(
     rare: Mapping[str, float],
     seed: int,
 ) -> AuditDraw:
-    """Returns the draw of a block that takes its part of `number` cases of all.
+    """Returns the draw of a block that takes its part of `number` of all cases.
 
-    Args:
-        cases: All cases, by id, with their features.
+    `cases` are the ids of all, with their features.
     """
     roots = [_root_error(errors, own) for case, own in cases if block_of(case, seed) == block]
     wanted, size = min(number / len(cases), 1.0) * len(roots), max(len(roots), 1)
@@ -211,12 +208,7 @@ class Evidence:
 
     @property
     def weights(self) -> Array:
-        """The weight of each case's label of people, 0 without one.
-
-        It is 1 / chance, in a scale in which the weights of a block sum to its cases: the drawn
-        cases come to people in a random order, so that those labelled so far are a random sample of
-        the drawn ones. Blocks are random parts, so that those with labels stand for the others.
-        """
+        """The weight of each case's label of people, 0 without one: 1 / chance, to some scale."""
         weights = np.array([float(case.is_certain and bool(case.people)) for case in self.cases])
         blocks = defaultdict[int, list[int]](list)
         for place, case in enumerate(self.cases):
@@ -226,6 +218,8 @@ class Evidence:
         judged = {block: [p for p in own if self.cases[p].people] for block, own in blocks.items()}
         seen = sum(len(own) for block, own in blocks.items() if judged[block])
         for block, places in judged.items():
+            # Drawn cases come to people in a random order, so that those labelled so far stand for
+            # all cases of their block, and random blocks with labels stand for those without.
             raw = np.array([1 / self.cases[place].chance for place in places])
             weights[places] = raw / raw.sum() * len(blocks[block]) * total / seen if places else 0
         return weights
@@ -306,13 +300,10 @@ def draw_audit(run: RunArchive, share: float, seed: int) -> int:
 def draw_actively(
     run: RunArchive, codebook: Codebook, annotators: Sequence[Annotator], number: int, seed: int
 ) -> int:
-    """Draws cases of which the labels are probably wrong; returns the number of new ones.
+    """Draws `number` cases in all blocks, mostly probably wrong ones; returns how many are new.
 
     It draws the next block if people have labelled all of the blocks before, and in earlier blocks
     what a larger number or cases decided later add.
-
-    Args:
-        number: Cases to draw in all blocks together.
     """
     evidence = read_evidence(run, codebook, annotators)
     cases = [case for case in evidence.cases if not case.is_certain]

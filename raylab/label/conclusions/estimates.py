@@ -1,4 +1,4 @@
-"""Means and regressions on cases of which people have labelled some, with known chances.
+"""Means and regressions on cases. People have labelled some of them, with known chances.
 
 Every estimate is a weighted regression on rows. A case counts once with the label that is
 predicted for it, with weight 1 - w, and if people labelled it once more with their label, with
@@ -141,10 +141,8 @@ def interval(value: float, error: float, freedom: float) -> Interval:
 def share_interval(share: float, error: float, freedom: float, labels: int) -> Interval:
     """Returns Wilson's interval of a share with the number of cases that its error is worth.
 
-    The number is that of Korn and Graubard (1998, Survey Methodology 24:193).
-
-    Args:
-        labels: Labels of people, which are the number where the error is 0.
+    The number is that of Korn and Graubard (1998, Survey Methodology 24:193), and that of the
+    labels of people where the error is 0.
     """
     size = float(labels)
     if 0 < share < 1 and error > 0:
@@ -153,10 +151,9 @@ def share_interval(share: float, error: float, freedom: float, labels: int) -> I
 
 
 def difference_interval(first: Figure, second: Figure, correlation: float) -> Interval:
-    """Returns the interval of first - second from theirs (Zou and Donner 2008, Stat. Med. 27:1693).
+    """Returns the interval of first - second from theirs and the correlation of the estimates.
 
-    Args:
-        correlation: That of the two estimates.
+    It is that of Zou and Donner (2008, Stat. Med. 27:1693).
     """
     assert first.value is not None and first.interval is not None
     assert second.value is not None and second.interval is not None

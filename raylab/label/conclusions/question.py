@@ -104,17 +104,15 @@ class LabelSample:
         return float(self.count_clusters(used) - coefficients)
 
     def lack(self, rows: NDArray[np.bool_], events: float) -> str:
-        """Returns why the labels of people on some rows are too few; empty if they are not.
-
-        Events are expected by the labels of models. Those that people gave would choose samples
-        with many of them, whose intervals are off.
-        """
+        """Returns why the labels of people on some rows are too few; empty if they are not."""
         labels, clusters = int((rows & self.drawn).sum()), self.count_clusters(rows & self.drawn)
         if clusters < MIN_CLUSTERS:
             nouns = ("label", "labels")
             if clusters != labels:
                 nouns = ("cluster with labels", "clusters with labels")
             return f"{pluralize(clusters, *nouns)} of people: {MIN_CLUSTERS} are needed"
+        # By the labels of models: those of people would choose samples that have many events by
+        # chance, and whose intervals are off.
         expected = labels * float(self.labels[rows].mean())
         if self.target.is_share and min(expected, labels - expected) < events:
             return (

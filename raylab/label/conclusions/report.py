@@ -203,6 +203,7 @@ def _means(
                 value = min(max(value, 0.0), 1.0)
                 ends = share_interval(value, error, freedom, count)
             means[k][way] = Estimate(_figure(value, ends, count, freedom + 1), error)
+            # Differences are to the first group, which may have too few labels.
             if k == 0 or 0 not in chosen:
                 continue
             mean, first, rows = means[k][way], means[0][way], members[k] | members[0]
@@ -258,7 +259,7 @@ def _coefficients(
 
 
 def _figure(value: float, ends: Interval, count: int, clusters: float) -> Figure:
-    """Returns a figure, whose interval needs `MIN_CLUSTERS`."""
+    """Returns a figure, with its interval if there are `MIN_CLUSTERS`."""
     if clusters < MIN_CLUSTERS:
         noun = "cases" if clusters == count else "clusters"
         reason = f"{clusters:.0f} {noun}: an interval needs {MIN_CLUSTERS}"

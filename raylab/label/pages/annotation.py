@@ -36,7 +36,7 @@ from raylab.label.protocol.outcome import (
 )
 from raylab.label.statistics.accuracy import FINAL, NAMES, REVIEWED, ConfusionPanel
 from raylab.label.statistics.agreement import MAX_NUMBERS, AgreementReport
-from raylab.label.statistics.panel import MARGIN, PanelReport
+from raylab.label.statistics.panel import MARGIN
 from raylab.label.statistics.report import AnnotationReport
 
 SHOWN_CODES = 10
@@ -407,37 +407,32 @@ def _cost(report: AnnotationReport) -> Iterator[Block]:
         "Calls answered from the archive cost nothing here: the run that sent them paid. There is "
         "no cost where a call has no price: set `llm.prices` for the model.",
     ).upright
-    yield from _panel(report.panel)
+    panel = report.panel
+    if panel.accuracy.value is not None:
+        changes = {f"without {NAMES[name]}": change for name, change in panel.without.items()}
+        if panel.cheapest and panel.change:
+            saved = "" if panel.saving is None else f", {percent(panel.saving)} cheaper"
+            changes[f"cheapest equal panel: {_join(panel.cheapest)}{saved}"] = panel.change
+        rows: list[Row] = [["all together", share_cell(panel.accuracy)]]
+        for name, change in changes.items():
+            # Changes of a share, in points.
+            numbers = (change.value or 0.0, *(change.interval or ()))
+            value, *ends = (f"{100 * number:+.1f}" for number in numbers)
+            rows.append([name, Cell(f"{value} points", " to ".join(ends))])
+        none = "" if panel.cheapest else " No smaller panel is shown to be that."
+        yield Table(
+            "What the annotators are worth together",
+            ["panel", "right"],
+            rows,
+            f"The most frequent answer, on {panel.accuracy.count or 0:,} cases that people "
+            f"labelled. A panel is equal if it loses less than {100 * MARGIN:g} points, by an "
+            f"interval that allows for all panels compared.{none}",
+        )
     if attempts := usage.uncertain.attempts:
         yield (
             f"{pluralize(attempts, 'lost answer')} may be billed as well, at "
             f"{usage.uncertain.money:,.4g} at most."
         )
-
-
-def _panel(panel: PanelReport) -> Iterator[Block]:
-    """Yields what the annotators are worth together, in points of the share of right answers."""
-    if panel.accuracy.value is None:
-        return
-    changes = {f"without {NAMES[name]}": change for name, change in panel.without.items()}
-    if panel.cheapest and panel.change:
-        saved = "" if panel.saving is None else f", {percent(panel.saving)} cheaper"
-        changes[f"cheapest equal panel: {_join(panel.cheapest)}{saved}"] = panel.change
-    rows: list[Row] = [["all together", share_cell(panel.accuracy)]]
-    for name, change in changes.items():
-        value, *ends = (
-            f"{100 * end:+.1f}" for end in (change.value or 0.0, *(change.interval or ()))
-        )
-        rows.append([name, Cell(f"{value} points", " to ".join(ends))])
-    none = "" if panel.cheapest else " No smaller panel is shown to be that."
-    yield Table(
-        "What the annotators are worth together",
-        ["panel", "right"],
-        rows,
-        f"The most frequent answer, on {panel.accuracy.count or 0:,} cases that people labelled. A "
-        f"panel is equal if it loses less than {100 * MARGIN:g} points, by an interval that allows "
-        f"for all panels compared.{none}",
-    )
 
 
 def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:

@@ -202,12 +202,7 @@ def _people(
     people: Mapping[str, Mapping[str, Standing[ReadDecision]]],
     is_even: bool,
 ) -> dict[str, Any]:
-    """Returns the reports on the independent judgements by queue, as fields of the report.
-
-    Args:
-        is_even: False after an active audit, on whose cases models look worse than they are: then
-            nobody tests whether they may stand in for people.
-    """
+    """Returns the reports on the independent judgements by queue, as fields of the report."""
     config, distance = annotation.config, annotation.codebook.distance
     if config.review.people == 1:
         return {}
@@ -216,6 +211,7 @@ def _people(
     for kind, cases in people.items():
         if judged := [stands for stands in cases.values() if stands.judgements]:
             reports[kind] = people_report(judged, distance, seed)
+    # On the cases of an active audit models look worse than they are.
     if AUDIT in reports and is_even:
         audited = {
             case: {

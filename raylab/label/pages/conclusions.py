@@ -45,13 +45,7 @@ EXPLANATION = (
 
 
 def run_conclude(config: ConcludeConfig) -> None:
-    """Draws the conclusions of `config`; writes and prints them.
-
-    Raises:
-        RunError: There is no such annotation run.
-        ArchiveError: Its archive cannot be opened or read.
-        DataError: A column, field or label cannot be used, or people labelled nothing.
-    """
+    """Draws the conclusions of `config`, with the errors of `conclude`; writes and prints them."""
     conclusions = _read(config, config.table)
     run = Run.open(config)
     run.write_record(conclusions)

@@ -47,8 +47,7 @@ def report_drift(storage: str, archive: str | None) -> None:
     place = Run.at(storage)
     place.write_record(drift)
     print_tables(
-        *change_tables(drift.comparisons),
-        **drift.model_dump(mode="json", include={"comparisons"}),
+        *change_tables(drift.comparisons), **drift.model_dump(mode="json", include={"comparisons"})
     )
     for name, why in drift.unpaired.items():
         log_line(f"note: {name}: {why}")
@@ -82,11 +81,7 @@ def unread_lines(unread: Mapping[str, str]) -> Iterator[str]:
 
 
 def archived_run(archive: Archive, row: RunRow) -> ArchivedRun:
-    """Returns a run of an archive for the comparison of runs.
-
-    Raises:
-        RaylabError: Its codebook cannot be used.
-    """
+    """Returns a run for the comparison of runs; raises RaylabError without a usable codebook."""
     codebook = recorded_codebook(row.config)
     models = [chat["model"] for chat in row.config.get("llm", {}).get("annotators", ())]
     names = name_annotators(len(models))

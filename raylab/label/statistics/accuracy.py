@@ -62,9 +62,9 @@ class GoldReport(Part):
     fields: Annotated[dict[str, Figure], Measure("right")]
     """By field of an answer that is a record, over the cases whose gold has it."""
     recall: Annotated[dict[str, Figure], Measure("recall of")]
-    """The share of the cases whose gold names a label in which the code does."""
+    """Of the cases whose gold names a label, the share whose code names it."""
     precision: Annotated[dict[str, Figure], Measure("precision of")]
-    """The share of the cases whose code names a label in which gold does."""
+    """Of the cases whose code names a label, the share whose gold names it."""
 
 
 class ConfusionPanel(Part):
@@ -185,6 +185,7 @@ def judge_report(tables: Tables, annotator: Annotator) -> JudgeReport:
     judged = codes[cases.held_out & codes.code.notna() & codes.raw_verdict.notna()]
     gold = cases.gold_code[judged.index]
     judged = judged.assign(right=tables.right(judged.code, gold))
+    # A score of 100 is in the band from 90.
     bands = judged.score.clip(upper=99) // 10 * 10
     return JudgeReport(
         codes=len(judged),
@@ -229,15 +230,9 @@ def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Figure:
 
 
 def audit_report(
-    tables: Tables,
-    codes: Mapping[str, Sequence[Label]],
-    weights: Mapping[str, float] | None = None,
+    tables: Tables, codes: Mapping[str, Sequence[Label]], weights: Mapping[str, float] | None = None
 ) -> AuditReport:
-    """Returns the result of an audit.
-
-    Cases on which two people differ count until a third settles them, because those on which people
-    agree are easier: the protocol's code, if it is one of both, is right with the chance that it is
-    where there is one code.
+    """Returns the result of an audit; cases on which two people differ count in it.
 
     Args:
         codes: The codes that people gave each drawn case: none while it waits, two that differ.
@@ -261,6 +256,8 @@ def audit_report(
         [has_labels(tables.label(line), code) for code in codes[case]]
         for case, line in zip(audited.case, audited.run_code, strict=True)
     ]
+    # Cases on which people agree are easier, so that those that wait for a third person count too:
+    # a code that is one of both is right with the chance that it has where there is one code.
     certain = [*chain.from_iterable(each for each in right if len(each) == 1)]
     chance = float(np.mean(certain)) if certain else 0.5
     labels = np.array([each[0] if len(each) == 1 else chance * any(each) for each in right], float)
@@ -344,7 +341,7 @@ def field_accuracy(sets: Mapping[tuple[Any, Any], int], name: str) -> Figure:
 
 
 def _naming(sets: Mapping[tuple[Any, Any], int], category: str) -> Figure:
-    """Returns the share of the pairs whose first set has a category in which the second does."""
+    """Returns, of the pairs whose first set has a category, the share whose second set has it."""
     named = Counter[bool]()
     for (first, second), cases in sets.items():
         if category in (first or ()) and has_field(second, (category,)):

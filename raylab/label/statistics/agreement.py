@@ -175,16 +175,41 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     names, compared = tables.annotators, tables.cases.dropna(subset="exact")
     sets = count_answers(tables, "categories", *code_columns(names))
     measured = count_answers(tables, "measured", *code_columns(names))
+    reason = f"it needs two annotators and {MIN_CASES} cases with gold"
+    effective, scored = Figure(count=len(names), reason=reason), tables.cases.held_out
+    if scored.sum() >= MIN_CASES and len(names) > 1:
+        cases = tables.cases[scored]
+        scores = np.full((len(names), len(cases)), np.nan)
+        for row, (name, column) in enumerate(zip(names, code_columns(names), strict=True)):
+            # An answer without a readable code is wrong; only one that is not there is missing.
+            answered = cases[f"format_{name.lower()}"].notna()
+            scores[row, answered] = tables.right(cases[column], cases.gold_code)[answered]
+        effective = count_independent(scores[:, ~np.isnan(scores).all(axis=0)], seed)
+    pairs, distance = dict[str, PairReport](), tables.codebook.distance
+    for both in combinations(names, 2):
+        columns, same = code_columns(both), Counter[bool]()
+        for codes, number in count_answers(tables, "composition", *columns).items():
+            if all(codes):
+                same[codes[0] == codes[1]] += number
+        kappa = Figure(count=same.total(), reason="a code is a record, whose fields have their own")
+        if not tables.codebook.fields:
+            kappa = cohen_kappa(count_answers(tables, "primary", *columns), seed)
+        pairs["".join(both)] = PairReport(
+            cases=same.total(),
+            exact=proportion(same[True], same.total()),
+            kappa=kappa,
+            alpha=krippendorff_alpha(count_answers(tables, "measured", *columns), distance, seed),
+        )
     return AgreementReport(
         cases=len(tables.cases),
         compared=len(compared),
         exact=share_of(compared.exact),
         same_labels=None if tables.codebook.questions else _share_equal(sets),
-        level=tables.codebook.distance.level,
-        alpha=krippendorff_alpha(measured, tables.codebook.distance, seed),
+        level=distance.level,
+        alpha=krippendorff_alpha(measured, distance, seed),
         **{name: share_mean(tally(compared, name), seed) for name in ("jaccard", "weighted")},
-        effective=_effective_number(tables, seed),
-        pairs={f"{a}{b}": _pair_report(tables, a, b, seed) for a, b in combinations(names, 2)},
+        effective=effective,
+        pairs=pairs,
         fields={
             name: field_report(names, measured, name, field, seed)
             for name, field in tables.codebook.fields.items()
@@ -193,34 +218,20 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     )
 
 
-def _effective_number(tables: Tables, seed: int) -> Figure:
-    """Returns the number of annotators with independent errors, over the cases with gold."""
-    cases, names = tables.cases[tables.cases.held_out], tables.annotators
-    if len(cases) < MIN_CASES or len(names) < 2:
-        reason = f"it needs two annotators and {MIN_CASES} cases with gold"
-        return Figure(count=len(names), reason=reason)
-    scores = np.full((len(names), len(cases)), np.nan)
-    for row, (name, column) in enumerate(zip(names, code_columns(names), strict=True)):
-        answered = cases[f"format_{name.lower()}"].notna()
-        scores[row, answered] = tables.right(cases[column], cases.gold_code)[answered]
-    return count_independent(scores[:, ~np.isnan(scores).all(axis=0)], seed)
-
-
 def count_independent(scores: Array, seed: int) -> Figure:
     """Returns how many annotators with independent errors (annotators, cases) scores are worth.
 
-    The value is that of `count_effective`, after Kish, whose normal interval needs many errors. So
-    the shares of the patterns of right answers have a Dirichlet posterior here. The prior is half a
-    case that all have right, half one that all have wrong, and half one for each annotator that it
-    alone has wrong.
+    A score is 1 or 0, and NaN for a missing answer.
 
-    Args:
-        scores: 1 or 0; NaN for a missing answer.
+    The value is that of `count_effective`, after Kish, whose normal interval needs many errors. So
+    the shares of the patterns of right answers have a Dirichlet posterior here.
     """
     figure, size = count_effective(scores), len(scores)
     if figure.value is None:
         return figure
     patterns, cases = np.unique(scores.T, axis=0, return_counts=True)
+    # Half a case that all have right, half one that all have wrong, and for each annotator half one
+    # that it alone has wrong.
     prior = np.vstack([np.ones(size), np.zeros(size), 1.0 - np.eye(size)])
     patterns, cases = np.vstack([patterns, prior]), np.append(cases, np.full(size + 2, PRIOR))
     weights = np.random.default_rng(seed).standard_gamma(cases, (DRAWS, len(cases)))
@@ -236,6 +247,7 @@ def count_independent(scores: Array, seed: int) -> Figure:
     covariance = covariance / both + mean[:, :, None] * mean[:, None, :]
     deviation = np.sqrt(covariance.diagonal(axis1=1, axis2=2))
     correlation = covariance / (deviation[:, :, None] * deviation[:, None, :])
+    # Few errors can seem to exclude each other, so that the sum would come near zero.
     drawn = size**2 / np.maximum(correlation.sum((1, 2)), 1.0)
     return figure.model_copy(update={"interval": interval_of(drawn), "reason": None})
 
@@ -272,33 +284,11 @@ def _share_equal(counts: Answers) -> Figure:
     return proportion(same[True], same.total())
 
 
-def _pair_report(tables: Tables, first: Annotator, second: Annotator, seed: int) -> PairReport:
-    """Returns the agreement of two annotators."""
-    columns = code_columns((first, second))
-    same = Counter[bool]()
-    for codes, cases in count_answers(tables, "composition", *columns).items():
-        if all(codes):
-            same[codes[0] == codes[1]] += cases
-    kappa = Figure(count=same.total(), reason="a code is a record, whose fields have their own")
-    if not tables.codebook.fields:
-        kappa = cohen_kappa(count_answers(tables, "primary", *columns), seed)
-    measured = count_answers(tables, "measured", *columns)
-    return PairReport(
-        cases=same.total(),
-        exact=proportion(same[True], same.total()),
-        kappa=kappa,
-        alpha=krippendorff_alpha(measured, tables.codebook.distance, seed),
-    )
-
-
 def cohen_kappa(counts: Answers, seed: int = 307) -> Figure:
     """Computes Cohen's kappa (1960) of the primary categories of two annotators.
 
     In [-1, 1]; 1 is full agreement. Undefined if both always gave the same category, so that
-    chance alone explains their agreement.
-
-    Args:
-        counts: Cases by the answers of the two.
+    chance alone explains their agreement. `counts` are cases by the answers of the two.
     """
     values, cases = _pair_answers(counts)
     differences = 1.0 - np.eye(len(values))
@@ -411,15 +401,13 @@ def disagreement_report(tables: Tables) -> DisagreementReport:
 def _pair_answers(
     counts: Answers, key: Callable[[Any], Any] | None = None
 ) -> tuple[list[Any], Counter[Cells]]:
-    """Returns the answers in order, and cases by the pairs of answers that they hold.
-
-    All pairs of a case have the same weight. Together they weigh as much as a pair for every two
-    answers, so that each answer counts once.
-    """
+    """Returns the answers in order, and cases by the pairs of answers that they hold."""
     paired = Counter[tuple[tuple[tuple[Any, Any], ...], float]]()
     for answers, cases in counts.items():
         present = [answer for answer in answers if answer]
         if len(present) > 1 and cases:
+            # The pairs of a case together weigh as much as a pair for every two answers, so that
+            # each answer counts once.
             paired[tuple(combinations(present, 2)), 1 / (len(present) - 1)] += cases
     values = sorted({value for pairs, _ in paired for pair in pairs for value in pair}, key=key)
     places, cells = {value: place for place, value in enumerate(values)}, Counter[Cells]()

@@ -161,11 +161,6 @@ def join(values: Iterable[str]) -> str:
     return SEPARATOR.join(sorted(value.replace(SEPARATOR, ", ") for value in values))
 
 
-def as_steps(path: Iterable[str]) -> str:
-    """Returns the steps of a decision without their scores."""
-    return " > ".join(":".join(step.split(":")[:2]) for step in path)
-
-
 def as_decisions(decisions: Iterable[Decision]) -> str:
     """Returns people's decisions on a case as JSON."""
     return as_json([{**vars(d), "created": utc_text(d.created)} for d in decisions])
@@ -192,7 +187,9 @@ CASE = _declare(
     ("trap", TRUTH, "outcome.trap", "whether the text suggests a wrong label"),
     ("bait", TEXT, lambda c: join(c.outcome.meta.get("bait") or ()), "the labels it suggests"),
     ("reason", TEXT, "outcome.reason", "why a person must decide, or why the case failed"),
-    ("path", TEXT, lambda c: as_steps(c.outcome.path), "steps of the decision"),
+    # Steps go without their scores, because endings are counted by the last step.
+    ("path", TEXT, lambda c: " > ".join(":".join(s.split(":")[:2]) for s in c.outcome.path),
+     "steps of the decision"),
 )  # fmt: skip
 ANSWER = _declare(
     ("code", TEXT, "answer.label", "code"),
@@ -269,10 +266,9 @@ def code_columns(annotators: Iterable[Annotator]) -> list[str]:
 
 
 def case_columns(annotators: Sequence[Annotator], codebook: Codebook | None = None) -> Columns:
-    """Returns the columns of a case; a record has its values by field too, such as `code_a.kind`.
+    """Returns the columns of a case; `codebook` is None if its answers are labels alone.
 
-    Args:
-        codebook: Has the fields; None is one of labels alone.
+    A record has its values by field too, such as `code_a.kind`.
     """
 
     def answer_of(giver: str, column: DataColumn) -> DataColumn:
@@ -317,8 +313,7 @@ def export_columns(annotators: Sequence[Annotator], codebook: Codebook | None = 
 def as_arrow(rows: Sequence[Any], columns: Columns, *, repeated: bool = False) -> pa.Table:
     """Returns rows as an Arrow table, whose fields have the meanings as metadata.
 
-    Args:
-        repeated: Store repeated texts once.
+    Repeated texts are stored once if `repeated`.
     """
     arrays, fields = list[pa.Array](), list[pa.Field]()
     for name, column in columns.items():

@@ -24,7 +24,7 @@ from raylab.label.protocol.outcome import EVALUATOR, Annotator, Verdict
 from raylab.label.statistics.frame import Frame, Tables, view
 
 KEY = ["case", "description_hash"]
-"""The columns by which runs share a case, so that a reworded case counts as another."""
+"""The columns that identify a case in all runs: a reworded case is another one."""
 FACTS = {
     "model": "response_model of {}",
     "prompt_hash": "prompt of {}",
@@ -110,7 +110,7 @@ class ArchivedRun:
     Attributes:
         started: Time of its start; runs are compared in this order.
         codebook: Name and version of its codebook; only runs of one are compared.
-        models: Its annotators' models as configured, by which runs match.
+        models: Its annotators' models as configured; runs of the same models match.
     """
 
     name: str
@@ -139,11 +139,8 @@ def compare_runs(runs: Iterable[ArchivedRun], unread: Mapping[str, str] | None =
 
     A run in which nothing changed has a flag with a chance of at most `LEVEL`: Holm's method
     corrects the p-values of all measures of a run. The family is one run, so that later runs do not
-    change the results of earlier ones.
-
-    Args:
-        runs: The runs, in any order. Those that cannot be read are left out and named.
-        unread: Further runs that cannot be read, with the reasons.
+    change the results of earlier ones. Runs that cannot be read are left out and named; `unread`
+    has the reasons of further ones.
     """
     ordered, faults = sorted(runs, key=lambda run: (run.started, run.name)), dict(unread or {})
     changes, unpaired = list[DriftChange](), dict[str, str]()
@@ -200,6 +197,7 @@ def compare_latest(
                 continue
             if before.is_readable(unread) and run.is_readable(unread):
                 change = _compare(measure, annotators, before, run)
+                # A run that shares no answered case is named only where no earlier one does.
                 latest = change if change.cases else latest or change
                 if change.cases:
                     break
@@ -294,9 +292,10 @@ def _results(tables: Tables, rows: Frame, measure: str, annotators: Sequence[Ann
     """Returns a measure of each case, as two columns of truths.
 
     `right` is true if the case is right, passed or has the same codes; `answered` if this can be
-    said and a model was asked anew, since the journal's results are those of an earlier run.
+    said and a model was asked anew.
     """
     own, *others = (view(rows, name) for name in annotators)
+    # What the journal answered is the result of an earlier run.
     fresh = ~np.logical_and.reduce([each.cached.eq(True) for each in (own, *others)])
     if measure == "exact":
         same = [tables.equal(own.code, each.code, "composition") for each in others]

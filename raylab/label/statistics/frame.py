@@ -20,13 +20,7 @@ from raylab.label.archive.run import RunArchive
 from raylab.label.archive.tables import utc_text
 from raylab.label.codebooks.codebook import Codebook, Label, field_of
 from raylab.label.judgement import AUDIT, DRAW, Decision
-from raylab.label.protocol.outcome import (
-    Annotator,
-    Call,
-    Outcome,
-    current_label,
-    read_outcome,
-)
+from raylab.label.protocol.outcome import Annotator, Call, Outcome, current_label, read_outcome
 from raylab.label.statistics.columns import (
     ANSWER,
     CALL,
@@ -119,6 +113,7 @@ def tabulate(
     """
     entries = (CaseEntry(*each, codebook, open_book) for each in outcomes)
     columns = case_columns(annotators, codebook)
+    # The first tables are empty, so that a run without cases has the columns too.
     cases = [as_arrow((), columns, repeated=True)]
     calls = [as_arrow((), CALL, repeated=True)]
     while batch := list(islice(entries, AT_ONCE)):
@@ -134,6 +129,7 @@ def tabulate_calls(calls: Sequence[Call]) -> Frame:
 
 
 def _frame(tables: Sequence[pa.Table]) -> Frame:
+    # Each batch has its own dictionary of texts; pandas needs one for all.
     return pa.concat_tables(tables).unify_dictionaries().to_pandas()
 
 

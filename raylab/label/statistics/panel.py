@@ -41,11 +41,7 @@ class PanelReport(Part):
 
 
 def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> PanelReport:
-    """Returns what the annotators are worth together.
-
-    Args:
-        audited: The codes that people gave each case of an even audit.
-    """
+    """Returns what the annotators are worth together, by gold and the codes of an even audit."""
     names, truths = tuple(tables.annotators), dict[str, Label]()
     for case, line in tables.cases[tables.cases.held_out][["case", "gold_code"]].itertuples(False):
         truths |= {case: gold} if (gold := tables.label(line)) else {}
@@ -58,7 +54,15 @@ def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> Pane
     golds = [truths[case] for case in rows.case]
     sizes = range(1, len(names) + 1)
     panels = chain.from_iterable(combinations(names, size) for size in sizes)
-    right = {panel: _vote(panel, answers, golds) for panel in panels}
+    right = dict[tuple[Annotator, ...], Array]()
+    for panel in panels:
+        correct = list[bool]()
+        for gold, *said in zip(golds, *(answers[name] for name in panel), strict=True):
+            labels = {label.categories: label for label in said if label is not None}
+            votes = Counter(label.categories for label in said if label is not None)
+            # Of equally frequent answers the first one counts.
+            correct.append(bool(votes) and has_labels(labels[votes.most_common(1)[0][0]], gold))
+        right[panel] = np.array(correct, float)
     # What the calls of an annotator and their evaluation cost, also where the archive answered
     # them; as tokens, if a call has no price.
     roles, spent = tables.calls.role.astype(str).str.removesuffix(AGAIN), tables.calls.cost
@@ -83,21 +87,6 @@ def panel_report(tables: Tables, audited: Mapping[str, Sequence[Label]]) -> Pane
             update = {"cheapest": panel, "change": change, "saving": saving}
             return report.model_copy(update=update)
     return report
-
-
-def _vote(
-    panel: Sequence[Annotator],
-    answers: Mapping[Annotator, Sequence[Label | None]],
-    golds: Sequence[Label],
-) -> Array:
-    """Returns where the most frequent readable answer of a panel is right, 1 or 0."""
-    right = list[bool]()
-    for gold, *said in zip(golds, *(answers[name] for name in panel), strict=True):
-        labels = {label.categories: label for label in said if label is not None}
-        votes = Counter(label.categories for label in said if label is not None)
-        # Of equally frequent answers the first one counts.
-        right.append(bool(votes) and has_labels(labels[votes.most_common(1)[0][0]], gold))
-    return np.array(right, float)
 
 
 def _change(panel: Array, whole: Array, panels: int) -> Figure:

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from raylab.core.runs.records import Figure, Measure, Part
-from raylab.core.stats import DRAWS, PRIOR, Array, interval_of, proportion
+from raylab.core.stats import DRAWS, PRIOR, interval_of, proportion
 from raylab.label.codebooks.codebook import INTERVAL, Label, SetDistance
 from raylab.label.judgement import Standing, person
 from raylab.label.protocol.decisions import ReadDecision
@@ -89,10 +89,7 @@ def people_report(
 
 
 def substitute_report(
-    cases: Sequence[tuple[Judged, Label | None]],
-    distance: SetDistance,
-    epsilon: float,
-    seed: int,
+    cases: Sequence[tuple[Judged, Label | None]], distance: SetDistance, epsilon: float, seed: int
 ) -> SubstituteReport:
     """Tests whether a model may stand in for people.
 
@@ -104,7 +101,24 @@ def substitute_report(
         epsilon: Advantage of a person that the lower cost of the model makes up for, in [0, 1].
     """
     judged = [case for case in cases if len(case[0]) > 1]
-    won, lost = _compare(judged, distance)
+    people = sorted({name for labels, _ in judged for name in labels})
+    power = 2 if distance.level == INTERVAL else 1
+    # Where the model is as near to the others as a person or nearer, and the reverse: (cases,
+    # people), and NaN where a person has not judged a case.
+    won = np.full((len(judged), len(people)), np.nan)
+    lost = won.copy()
+    for place, (labels, code) in enumerate(judged):
+        for name, label in labels.items():
+            others = [other.measured for key, other in labels.items() if key != name]
+            model, human = (
+                np.inf
+                if own is None
+                else np.mean([distance(own.measured, other) ** power for other in others])
+                for own in (code, label)
+            )
+            at = place, people.index(name)
+            # Means of equal distances may differ in their last digits.
+            won[at], lost[at] = model <= human + NEAR, human <= model + NEAR
     tested = (~np.isnan(won)).sum(0) >= MIN_JUDGED
     won, lost = won[:, tested], lost[:, tested]
     counts: dict[str, int] = {"cases": len(judged), "people": won.shape[1]}
@@ -140,29 +154,3 @@ def substitute_report(
     return SubstituteReport(
         **counts, winning_rate=float(wins.mean()), advantage=advantage, reason=None
     )
-
-
-def _compare(
-    cases: Sequence[tuple[Judged, Label | None]], distance: SetDistance
-) -> tuple[Array, Array]:
-    """Returns where the model is as near to the others as a person or nearer, and the reverse.
-
-    Both are (cases, people), 0 or 1, and NaN where a person has not judged a case.
-    """
-    people = sorted({name for judged, _ in cases for name in judged})
-    power = 2 if distance.level == INTERVAL else 1
-    won = np.full((len(cases), len(people)), np.nan)
-    lost = won.copy()
-    for place, (judged, code) in enumerate(cases):
-        for name, label in judged.items():
-            others = [other.measured for key, other in judged.items() if key != name]
-            model, human = (
-                np.inf
-                if own is None
-                else np.mean([distance(own.measured, o) ** power for o in others])
-                for own in (code, label)
-            )
-            at = place, people.index(name)
-            # Means of equal distances may differ in their last digits.
-            won[at], lost[at] = model <= human + NEAR, human <= model + NEAR
-    return won, lost

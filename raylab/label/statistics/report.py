@@ -405,6 +405,7 @@ def call_usage(calls: Frame) -> CallUsage:
     """Returns the numbers, tokens, cost and times of calls."""
     sent = calls[~calls.cached]
     times = sent.seconds.to_numpy(float)
+    # A quantile without interpolation is the time of a call.
     median, slow = (
         float(np.quantile(times, share, method="inverted_cdf")) if len(times) else None
         for share in (0.5, 0.99)

@@ -39,7 +39,9 @@ def annotator_names(models: Sequence[ChatModel]) -> dict[Annotator, str]:
 
     Annotators of one model have their letter too.
     """
+    # A folder of such a name is neither hidden nor above the tree.
     names = [UNSAFE_IN_NAMES.sub("-", chat.model).lstrip(".") or "-" for chat in models]
+    # Some file systems hold names that differ in case alone for equal.
     counts = Counter(map(str.casefold, names))
     return {
         annotator: f"{name}@{annotator}" if counts[name.casefold()] > 1 else name
@@ -51,9 +53,7 @@ def score_answers(tables: Tables, names: Mapping[Annotator, str]) -> Frame:
     """Returns the answers to the cases with held-out gold that all answered; columns `SCORE`.
 
     An answer is right if it has the set of labels of gold; one without a readable code is wrong.
-
-    Args:
-        names: Names of the annotators that answer: `annotator_names`, or `CANDIDATES`.
+    The names are `annotator_names`, or `CANDIDATES`.
     """
     cases, labels = tables.cases, tables.codebook.categories
     answered = [cases[f"format_{name.lower()}"].notna() for name in names]

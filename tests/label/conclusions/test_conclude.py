@@ -226,14 +226,12 @@ def test_cases_that_models_left_to_people_count_once_and_drawn_ones_for_all_that
 def test_an_active_audit_draws_more_where_models_err_block_by_block(
     world: World, tmp_path: Path
 ) -> None:
-    rows, answers = list[dict[str, Any]](), list[tuple[Any, Any]]()
-    for place, ticket in world.tickets.iterrows():
-        said = record(ticket["said"], ticket["urgency"])
-        # Where the first annotator is wrong the second one is right.
-        other = record(ticket["topic"], ticket["urgency"])
-        answers.append((said, other if ticket["said"] != ticket["topic"] else said))
-        rows.append({"id": f"t{place}", "description": f"Ticket {place}", "team": ticket["team"]})
-    pd.DataFrame(rows).to_csv(tmp_path / "tickets.csv", index=False)
+    world.tickets[["id", "description", "team"]].to_csv(tmp_path / "tickets.csv", index=False)
+    # The second annotator is always right.
+    answers = [
+        (record(ticket.said, ticket.urgency), record(ticket.topic, ticket.urgency))
+        for ticket in world.tickets.itertuples()
+    ]
     carry_out(study(tmp_path, "active", CODEBOOK, {"path": str(tmp_path / "tickets.csv")}), answers)
     run, made = find_annotation_run(str(tmp_path), "active", None)
     with open_archive(run, archive_location(made.storage, made.archive)) as archive:

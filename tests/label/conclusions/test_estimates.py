@@ -47,8 +47,8 @@ def test_regressions_have_the_errors_of_statsmodels_clusters(
     own = fit(DESIGN, Y, weights.astype(float), PLACES // 8, logistic=logistic)
     assert own.coefficients == pytest.approx(coefficients, abs=1e-7)
     # statsmodels has no correction for the number of clusters here.
-    found = np.sqrt(np.diag(own.covariance) * 49 / 50)
-    assert found == pytest.approx(errors, abs=1e-7)
+    measured = np.sqrt(np.diag(own.covariance) * 49 / 50)
+    assert measured == pytest.approx(errors, abs=1e-7)
 
 
 def test_corrected_estimates_are_those_of_prediction_powered_inference() -> None:

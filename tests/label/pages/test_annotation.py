@@ -11,10 +11,11 @@ from raylab.core.stats import proportion
 from raylab.label.pages.annotation import FullCase, annotation_page, confusion_table
 from raylab.label.protocol.outcome import HumanDecision, Status
 from raylab.label.statistics.accuracy import AuditReport, ConfusionPanel
+from raylab.label.statistics.people import people_report, substitute_report
 from raylab.label.statistics.report import AnnotationReport, annotation_report
 from tests.core.page.pages import Page, rows_of
 from tests.core.runs.records import run_record
-from tests.label.protocol.outcomes import answer, call, decision, outcome, tables
+from tests.label.protocol.outcomes import CODEBOOK, answer, call, decision, outcome, tables
 from tests.label.protocol.tickets import TICKETS, ticket
 from tests.together.runs import content, full_cases
 
@@ -131,7 +132,7 @@ def test_a_disagreement_shows_both_sides_and_marks_what_differs():
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "sentence"),
     [
         (decision("4", "Ctl", justification="It steers."), "confirmed by the evaluator"),
         (decision("4", "Ctl", False), "the case stays open"),
@@ -141,10 +142,10 @@ def test_a_disagreement_shows_both_sides_and_marks_what_differs():
         (decision("4", None, None, choice=None), "R took a decision back"),
     ],
 )
-def test_what_a_person_decided_is_shown(made: HumanDecision, told: str):
+def test_what_a_person_decided_is_shown(made: HumanDecision, sentence: str):
     shown = content(decisions=[made])
     page = read(shown, full_cases(shown, decisions=[made]))
-    assert told in page.text and made.justification in page.text
+    assert sentence in page.text and made.justification in page.text
     assert ("Decided by R" in page.text) == (made.choice is not None)
     counts = {row[0]: row[1] for row in page.rows if row}
     # Each of the four cases has two evaluations, and the decision at most one confirmation.
@@ -183,6 +184,14 @@ def test_steps_are_named_in_words():
     rows = [row[:2] for row in page.rows]
     assert "annotator A, asked again: m-1" in page.text
     assert ["Call to annotator B, asked again failed", "1"] in rows
+
+
+def test_too_few_people_say_nothing_of_the_models():
+    people = {"audit": people_report([], CODEBOOK.distance, seed=1)}
+    substitutes = {"final": substitute_report([], CODEBOOK.distance, 0.15, seed=1)}
+    update = {"people": people, "substitutes": substitutes}
+    page = read(content().model_copy(update=update))
+    assert "stand in for people cannot be said: the test needs 3 people" in page.text
 
 
 def test_a_run_without_answers_still_makes_a_page():

@@ -41,11 +41,9 @@ def roots(*names: Root) -> Roots:
 def test_kappa_by_hand():
     # Agreed 35 of 50; by chance .5 * .6 + .5 * .4 = .5; so (.7 - .5) / .5.
     counts = {(LRN, LRN): 20, (LRN, EVO): 5, (EVO, LRN): 10, (EVO, EVO): 15}
-    found = cohen_kappa(counts)
-    assert found.value == about(0.4)
-    assert (found.count, found.reason) == (50, None)
-    missing = {(None, LRN): 9, (LRN, None): 9, (None, None): 9}
-    assert cohen_kappa(dict(reversed((counts | missing).items()))) == found
+    estimate = cohen_kappa(counts)
+    assert (estimate.value, estimate.count, estimate.reason) == (about(0.4), 50, None)
+    assert cohen_kappa(dict(reversed(counts.items())) | {(None, LRN): 9}) == estimate
     # Never agreed, with equal margins of a half: (0 - .5) / .5.
     assert cohen_kappa({(LRN, EVO): 5, (EVO, LRN): 5}).value == about(-1.0)
 
@@ -117,12 +115,12 @@ def test_alpha_of_sets_is_that_of_nltk(name: str, expected: float):
 
 
 def test_nothing_is_made_up_where_agreement_is_undefined():
-    for found in (
+    for estimate in (
         cohen_kappa({(LRN, LRN): 30}),
         krippendorff_alpha({(roots(LRN), roots(LRN)): 9}, PACKAGED),
     ):
-        assert (found.value, found.interval) == (None, None)
-        assert found.reason == "no disagreement is expected: all answers are the same"
+        assert (estimate.value, estimate.interval) == (None, None)
+        assert estimate.reason == "no disagreement is expected: all answers are the same"
     assert cohen_kappa({}).reason == "no case with two answers"
     single = krippendorff_alpha({(roots(LRN), roots(EVO)): 1}, PACKAGED)
     # Two values that differ: D_o = D_e.
@@ -133,16 +131,16 @@ def test_nothing_is_made_up_where_agreement_is_undefined():
 
 
 def test_where_all_agree_the_interval_has_a_width_and_ends_at_1():
-    found = cohen_kappa({(LRN, LRN): 20, (EVO, EVO): 10})
-    assert found.value == about(1.0) and found.interval is not None
-    assert found.interval[0] < 0.99 and found.interval[1] == 1.0
+    estimate = cohen_kappa({(LRN, LRN): 20, (EVO, EVO): 10})
+    assert estimate.value == about(1.0) and estimate.interval is not None
+    assert estimate.interval[0] < 0.99 and estimate.interval[1] == 1.0
 
 
 def differing(case: str, a: str, b: str, scores: tuple[int, int], **changes: Any) -> Outcome:
     """A case that a person is to decide unless changed."""
-    given: dict[str, Any] = {"status": Status.HUMAN, "code": None}
-    given |= {"evaluation_a": report(score=scores[0]), "evaluation_b": report(score=scores[1])}
-    return outcome(case, a, b, **(given | changes))
+    usual: dict[str, Any] = {"status": Status.HUMAN, "code": None}
+    usual |= {"evaluation_a": report(score=scores[0]), "evaluation_b": report(score=scores[1])}
+    return outcome(case, a, b, **(usual | changes))
 
 
 # Distances of roots: Evo-Ctl 1.00, Lrn-Evo .80, Sym-Sch .30.
@@ -165,19 +163,19 @@ def test_of_three_codes_the_second_best_tells_whether_two_convince():
         f"evaluation_{name}": report(score=n) for name, n in (("a", 90), ("b", 40), ("c", 80))
     }
     three = outcome("three", "Evo", "Ctl", "Ctl", status=Status.HUMAN, code=None, **scores)
-    (found,) = disagreement_report(tables([three], annotators=3)).shown
+    (listed,) = disagreement_report(tables([three], annotators=3)).shown
     # Evo is at 1.00 from both Ctl, of which the better has 80.
-    assert (found.distance, found.conviction) == (pytest.approx(2 / 3), 0.8)
+    assert (listed.distance, listed.conviction) == (pytest.approx(2 / 3), 0.8)
 
 
 def test_far_codes_that_both_convince_come_first_and_what_failed_last():
-    found = disagreement_report(tables(CASES))
-    assert disagreement_report(tables(CASES[::-1])) == found
-    assert found.total == 7
-    assert [one.case for one in found.shown] == [
+    listed = disagreement_report(tables(CASES))
+    assert disagreement_report(tables(CASES[::-1])) == listed
+    assert listed.total == 7
+    assert [each.case for each in listed.shown] == [
         "far", "middle", "refused", "near", "operators", "unjudged", "failed",
     ]  # fmt: skip
-    values = [one.distance * one.conviction for one in found.shown]
+    values = [each.distance * each.conviction for each in listed.shown]
     assert values == pytest.approx([0.8, 0.72, 0.4, 0.27, 0.0, 0.0, 0.99])
 
 

@@ -24,7 +24,7 @@ from tests.label.protocol.outcomes import NOON, answer, call, outcome, outcomes,
 
 def run(name: str, day: int, cases: list[Outcome], codebook: str = "opt-code 1.0") -> ArchivedRun:
     """A run of an archive; its models are those of the calls."""
-    answers = [item for one in cases for item in one.answers.items()]
+    answers = [item for each in cases for item in each.answers.items()]
     models: dict[Annotator, str] = {
         side: calls[0].model for side, each in answers if (calls := each.classification.calls)
     }
@@ -140,13 +140,13 @@ def test_what_cannot_be_compared_says_why():
     alone = [outcome(f"case-{n}", answer("Lrn", [call()]), None, gold="Lrn") for n in range(9)]
     drift = compare_runs([run("1", 1, alone), run("2", 2, alone)])
     assert [row.measure for row in drift.comparisons] == ["labels", "pass_rate"]
-    bare = [one.model_copy(update={"gold": None, "gold_label": None}) for one in alone]
+    bare = [each.model_copy(update={"gold": None, "gold_label": None}) for each in alone]
     drift = compare_runs([run("1", 1, bare), run("2", 2, bare)])
     assert [row.reason for row in drift.comparisons] == ["no shared case has gold", None]
     assert [*explain_uncompared(drift.comparisons)] == [
         "right labels, A (m) cannot be compared in 1 and 2: no shared case has gold"
     ]
-    reworded = [one.model_copy(update={"description_hash": "new"}) for one in answered(9)]
+    reworded = [each.model_copy(update={"description_hash": "new"}) for each in answered(9)]
     row = compared(compare_runs([run("1", 1, answered(9)), run("2", 2, reworded)]))
     assert (row.shared, row.reason) == (0, "the runs share no case (equal id and description)")
 
@@ -159,18 +159,16 @@ def test_a_run_that_cannot_be_read_ends_no_other_and_strangers_are_explained() -
     drift = compare_runs([*runs, run("3", 3, answered(3)), run("4", 4, answered(3), "mine 2")])
     assert drift.unread == {"2": "the archived case 'a' has another form"}
     assert {(row.before, row.after) for row in drift.comparisons} == {("1", "3")}
-    assert drift.unpaired == {
-        "4": "no earlier run has its codebook mine 2; 3 has opt-code 1.0",
-    }
+    assert drift.unpaired == {"4": "no earlier run has its codebook mine 2; 3 has opt-code 1.0"}
 
 
 # Against plain computation
 
 
-def right(one: Outcome, measure: str, sides: Sequence[str], gold: Any) -> bool | None:
+def right(each: Outcome, measure: str, sides: Sequence[str], gold: Any) -> bool | None:
     """The result of a case, None if there is none or no model was asked anew for it."""
-    given = [answer for own in sides if (answer := one.classification(own)) is not None]
-    labels = [label for own in sides if (label := one.labels.get(own)) is not None]
+    given = [answer for own in sides if (answer := each.classification(own)) is not None]
+    labels = [label for own in sides if (label := each.labels.get(own)) is not None]
     fresh = not all(x.calls and all(c.reply.cached for c in x.calls) for x in given)
     if len(given) < len(sides):
         return None
@@ -180,7 +178,7 @@ def right(one: Outcome, measure: str, sides: Sequence[str], gold: Any) -> bool |
     if measure == "labels":
         same = [label.categories for label in labels] == [gold and gold.categories]
         return same if fresh and gold is not None else None
-    judged = one.evaluation(sides[0])
+    judged = each.evaluation(sides[0])
     if judged is None or not (fresh or judged.calls):
         return None
     return judged.verdict is not Verdict.FAIL
@@ -191,25 +189,27 @@ def right(one: Outcome, measure: str, sides: Sequence[str], gold: Any) -> bool |
 def test_changes_are_what_plain_loops_find(first: list[Outcome], second: list[Outcome]):
     drift = compare_runs([run("1", 1, first), run("2", 2, second)])
     json.dumps(drift.content(), allow_nan=False)
-    earlier = {(one.case, one.description_hash): one for one in first}
+    earlier = {(each.case, each.description_hash): each for each in first}
     pairs = [
-        (earlier[k], one) for one in second if (k := (one.case, one.description_hash)) in earlier
+        (earlier[key], own)
+        for own in second
+        if (key := (own.case, own.description_hash)) in earlier
     ]
     for row in drift.comparisons:
         results = [
             tuple(
-                right(one, row.measure, row.annotators, after.gold_label) for one in (before, after)
+                right(own, row.measure, row.annotators, after.gold_label) for own in (before, after)
             )
             for before, after in pairs
         ]
-        known = [pair for pair in results if None not in pair]
-        assert (row.shared, row.cases) == (len(pairs), len(known))
-        if not known:
+        both = [pair for pair in results if None not in pair]
+        assert (row.shared, row.cases) == (len(pairs), len(both))
+        if not both:
             assert row.p_value is row.holm is None and row.reason
             continue
-        assert (row.right_before, row.right_after) == tuple(map(sum, zip(*known, strict=True)))
-        assert row.lost == known.count((True, False))
-        assert row.gained == known.count((False, True))
+        assert (row.right_before, row.right_after) == tuple(map(sum, zip(*both, strict=True)))
+        assert row.lost == both.count((True, False))
+        assert row.gained == both.count((False, True))
         changed = row.lost + row.gained
         p = stats.binomtest(row.lost, changed).pvalue if changed else 1.0
         assert row.p_value is not None and row.holm is not None

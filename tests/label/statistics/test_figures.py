@@ -38,15 +38,13 @@ LABELS = (*ROOTS, "none")
 
 
 def quality(
-    cases: Iterable[Outcome],
-    *decisions: HumanDecision,
-    **changes: Any,
+    cases: Iterable[Outcome], *decisions: HumanDecision, **changes: Any
 ) -> AnnotationReport:
     run = tables(cases, *decisions)
-    found = annotation_report(run, decisions, **changes)
-    written = json.dumps(found.model_dump(mode="json"), allow_nan=False)
-    assert AnnotationReport.model_validate(json.loads(written)) == found
-    return found
+    figures = annotation_report(run, decisions, **changes)
+    written = json.dumps(figures.model_dump(mode="json"), allow_nan=False)
+    assert AnnotationReport.model_validate(json.loads(written)) == figures
+    return figures
 
 
 def share(estimate: Figure) -> tuple[int, int | None]:
@@ -81,8 +79,8 @@ DOZEN = [
 
 
 def test_endings_of_a_dozen_cases():
-    found = quality(DOZEN)
-    cases = found.cases
+    figures = quality(DOZEN)
+    cases = figures.cases
     assert (cases.total, cases.with_gold, cases.traps) == (12, 10, 2)
     waiting = Ending(cases=2, example="7: only B is acceptable")
     assert cases.endings["human:one-acceptable"] == waiting
@@ -97,17 +95,17 @@ def test_traps_count_by_the_root_that_they_bait():
     assert (traps["A"].taken_for, traps["B"].taken_for) == ({"Swm": 1}, {"Sch": 1})
     assert traps["final"].taken.reason == "no cases"
     # Another wrong root than the one baited is not taken.
-    one = outcome("t", "Sch", "Swm", gold="Sym", trap=True, meta={"bait": ["Swm"]})
-    traps = quality([one]).sensitivity
+    each = outcome("t", "Sch", "Swm", gold="Sym", trap=True, meta={"bait": ["Swm"]})
+    traps = quality([each]).sensitivity
     assert (share(traps["A"].taken), share(traps["B"].taken)) == ((0, 1), (1, 1))
     # A baited root that gold has too is no mistake.
-    one = outcome("t", "Evo/Swm", "Evo", gold="Evo", trap=True)
-    assert quality([one]).sensitivity["A"].taken_for == {"Swm": 1}
-    assert share(quality([one]).sensitivity["B"].taken) == (0, 1)
+    each = outcome("t", "Evo/Swm", "Evo", gold="Evo", trap=True)
+    assert quality([each]).sensitivity["A"].taken_for == {"Swm": 1}
+    assert share(quality([each]).sensitivity["B"].taken) == (0, 1)
 
 
 def test_people_decide_and_the_latest_decision_holds():
-    found = quality(
+    figures = quality(
         DOZEN,
         decision("6", "Evo", choice="A", confirmed=True),
         decision("6", "Lrn", confirmed=True),
@@ -116,22 +114,22 @@ def test_people_decide_and_the_latest_decision_holds():
         decision("8", "Sym", choice="A", confirmed=False),
         decision("9", "Lrn", confirmed=None, reviewer="S"),
     )
-    people = found.decisions
+    people = figures.decisions
     assert people.cases == 3
     assert (people.confirmed, people.refused, people.unconfirmed) == (1, 1, 1)
     # 6 is decided, 9 waits for the evaluator; 7 was undone, 8 refused, 10 never decided.
     assert people.waiting == 3
     assert people.usage.sent == 4
-    assert (found.gold["final"].cases, share(found.gold["reviewed"].labels)) == (5, (5, 6))
+    assert (figures.gold["final"].cases, share(figures.gold["reviewed"].labels)) == (5, (5, 6))
     # Lrn in 1, 2, 12 and now 6; 3; 4; 5.
-    assert [(code, share(one)) for code, one in found.codes.items()] == [
+    assert [(code, share(each)) for code, each in figures.codes.items()] == [
         ("Lrn", (4, 7)), ("Evo", (1, 7)), ("Evo/Lrn", (1, 7)), ("Sch", (1, 7))
     ]  # fmt: skip
-    roots = {root: share(one)[0] for root, one in found.labels.items()}
+    roots = {root: share(each)[0] for root, each in figures.labels.items()}
     assert roots == {"Lrn": 5, "Evo": 2, "Sym": 0, "Prb": 0, "Sch": 1, "Ctl": 0, "Swm": 0}
     unclear = decision("7", None, None, choice="unclear", justification="two systems in one")
-    found = quality(DOZEN, decision("6", "Lrn", None, insisted=True), unclear)
-    people = found.decisions
+    figures = quality(DOZEN, decision("6", "Lrn", None, insisted=True), unclear)
+    people = figures.decisions
     assert (people.cases, people.insisted, people.unclear) == (2, 1, 1)
     assert (people.confirmed, people.refused, people.unconfirmed) == (0, 0, 0)
     # Of 6 to 10, 6 is decided, and 7 waits for nobody: 8, 9 and 10 do.
@@ -142,8 +140,8 @@ def test_calls_of_the_journal_cost_nothing_and_missing_prices_are_told():
     a = answer("Lrn", [call(seconds=1.0), call("classify-a-repair", prompt="repair@1")])
     b = answer("Lrn", [call("classify-b", response_model="m-2", cached=True, cost=None)])
     lost = call("adjudicate", cost=0.5)
-    one = outcome("1", a, b, unread=(lost,), evaluation_a=None, evaluation_b=None)
-    usage = quality([one]).usage
+    each = outcome("1", a, b, unread=(lost,), evaluation_a=None, evaluation_b=None)
+    usage = quality([each]).usage
     total = usage.total
     assert (total.sent, total.cached) == (3, 1)
     assert (total.prompt_tokens, total.completion_tokens) == (300, 30)
@@ -163,21 +161,21 @@ def test_calls_of_the_journal_cost_nothing_and_missing_prices_are_told():
 
 
 def test_an_empty_run_has_reasons_in_place_of_numbers():
-    found = quality([])
-    assert (found.cases.total, found.usage.total.median_seconds) == (0, None)
-    written = found.model_dump_json()
+    figures = quality([])
+    assert (figures.cases.total, figures.usage.total.median_seconds) == (0, None)
+    written = figures.model_dump_json()
     assert written.count('"value":') == written.count('"value":null,"interval":null') > 50
     assert '"reason":null' not in written
-    assert list(found.confusion) == ["annotators"]
+    assert list(figures.confusion) == ["annotators"]
 
 
 def test_weak_results_are_announced():
     assert quality([]).notices == ()
     proposed = outcome("p", "Lrn", "Lrn", gold="Lrn", meta={"reviewed": False})
     bare = outcome("q", "Lrn", "Lrn", meta={"reviewed": False})
-    found = quality([*DOZEN, proposed, bare], smoke=True, warnings=["both annotators are one"])
-    assert (found.smoke, found.cases.with_gold, found.cases.proposed_gold) == (True, 11, 1)
-    smoke, notice, warning = found.notices
+    figures = quality([*DOZEN, proposed, bare], smoke=True, warnings=["both annotators are one"])
+    assert (figures.smoke, figures.cases.with_gold, figures.cases.proposed_gold) == (True, 11, 1)
+    smoke, notice, warning = figures.notices
     assert (smoke, warning) == (SMOKE_NOTICE, "both annotators are one")
     assert "nobody reviewed (meta.reviewed is false): 1 of 11." in notice
 
@@ -188,13 +186,13 @@ def test_weak_results_are_announced():
 @settings(max_examples=8)
 @given(outcomes())
 def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
-    found = quality(iter(cases))
+    figures = quality(iter(cases))
     for side in "AB":
-        _check_annotator(found, cases, side)
-    both = [(a, b) for one in cases if (a := one.labels.get("A")) and (b := one.labels.get("B"))]
-    for status, ended in found.cases.status.items():
-        assert share(ended) == (sum(one.status is status for one in cases), len(cases))
-    agreement = found.agreement
+        _check_annotator(figures, cases, side)
+    both = [(a, b) for each in cases if (a := each.labels.get("A")) and (b := each.labels.get("B"))]
+    for status, ended in figures.cases.status.items():
+        assert share(ended) == (sum(each.status is status for each in cases), len(cases))
+    agreement = figures.agreement
     same = sum(a.composition == b.composition for a, b in both)
     assert share(agreement.exact) == (same, len(both))
     labels = sum(a.categories == b.categories for a, b in both)
@@ -205,37 +203,37 @@ def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
         sets = [(a.categories, b.categories) for a, b in both]
         jaccards = [len(a & b) / len(a | b) for a, b in sets]
         assert agreement.jaccard.value == pytest.approx(statistics.fmean(jaccards))
-    finals = [(one.gold_label, one.label) for one in cases if one.gold_label and one.label]
+    finals = [(each.gold_label, each.label) for each in cases if each.gold_label and each.label]
     right = sum(gold.categories == final.categories for gold, final in finals)
-    assert share(found.gold["final"].labels) == (right, len(finals))
-    waiting = sum(one.status is Status.HUMAN and one.label is None for one in cases)
-    assert found.decisions.waiting == waiting
-    settled = [one.adjudication for one in cases if one.adjudication]
-    chosen = [one for one in settled if one.choice != "synthesis"]
-    first, shown = sum(one.choice == one.order[0] for one in chosen), found.adjudication
+    assert share(figures.gold["final"].labels) == (right, len(finals))
+    waiting = sum(each.status is Status.HUMAN and each.label is None for each in cases)
+    assert figures.decisions.waiting == waiting
+    settled = [each.adjudication for each in cases if each.adjudication]
+    chosen = [each for each in settled if each.choice != "synthesis"]
+    first, shown = sum(each.choice == each.order[0] for each in chosen), figures.adjudication
     assert (shown.cases, share(shown.first_shown)) == (len(settled), (first, len(chosen)))
 
 
-def _check_annotator(found: AnnotationReport, cases: list[Outcome], side: Annotator) -> None:
-    of = found.annotators[side]
-    answers = [one for case in cases if (one := case.classification(side)) is not None]
+def _check_annotator(figures: AnnotationReport, cases: list[Outcome], side: Annotator) -> None:
+    own = figures.annotators[side]
+    answers = [each for case in cases if (each := case.classification(side)) is not None]
     for form in ("strict", "repaired", "unparsable"):
-        count = sum(one.format == form for one in answers)
-        assert share(getattr(of, form)) == (count, len(answers))
+        count = sum(each.format == form for each in answers)
+        assert share(getattr(own, form)) == (count, len(answers))
     reports = [r for case in cases if (r := case.evaluation(side)) is not None]
     passed = sum(r.verdict is not Verdict.FAIL for r in reports)
-    assert share(of.pass_rate) == (passed, len(reports))
-    assert of.verdicts == {v: sum(r.verdict is v for r in reports) for v in Verdict}
+    assert share(own.pass_rate) == (passed, len(reports))
+    assert own.verdicts == {v: sum(r.verdict is v for r in reports) for v in Verdict}
     asked = [r for r in reports if r.raw_verdict is not None]
-    for issue, found_share in of.issues.items():
+    for issue, found_share in own.issues.items():
         judged = reports if issue == "format" else asked
         assert share(found_share) == (sum(issue in r.issues for r in judged), len(judged))
-    assert share(of.contradictory)[1] == len(asked)
-    gold = found.gold[side]
+    assert share(own.contradictory)[1] == len(asked)
+    gold = figures.gold[side]
     scored = [
-        (case.gold_label, one.label)
+        (case.gold_label, each.label)
         for case in cases
-        if case.gold_label and (one := case.classification(side))
+        if case.gold_label and (each := case.classification(side))
     ]
     for name, value in (("labels", "categories"), ("exact", "composition"), ("primary", "primary")):
         right = sum(a is not None and getattr(g, value) == getattr(a, value) for g, a in scored)
@@ -252,8 +250,8 @@ SETS = st.frozensets(st.sampled_from(list(Root)))
 
 @given(SETS, SETS)
 def test_sets_are_matched_as_random_matching_expects(a: Categories, b: Categories):
-    found = set_confusion({(a, b): 1}, ROOTS)
-    assert set_confusion({(b, a): 1}, ROOTS) == tuple(zip(*found, strict=True))
+    figures = set_confusion({(a, b): 1}, ROOTS)
+    assert set_confusion({(b, a): 1}, ROOTS) == tuple(zip(*figures, strict=True))
     longest = max(len(a - b), len(b - a))
     assume(longest <= 4)
     rows, columns = ([*rest, *[None] * (longest - len(rest))] for rest in (a - b, b - a))
@@ -265,7 +263,7 @@ def test_sets_are_matched_as_random_matching_expects(a: Categories, b: Categorie
     for cell in itertools.product(range(8), repeat=2):
         pair = tuple((*Root, None)[place] for place in cell)
         share = expected[pair] + shares[pair] / len(matchings)
-        assert found[cell[0]][cell[1]] == pytest.approx(share, abs=1e-9)
+        assert figures[cell[0]][cell[1]] == pytest.approx(share, abs=1e-9)
 
 
 def test_the_guide_lists_the_columns_of_an_export() -> None:

@@ -49,8 +49,8 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(log.content()))
-    found = find_tree(str(tmp_path))
-    (scores,) = read_trees([found], QualityConfig())
+    place = find_tree(str(tmp_path))
+    (scores,) = read_trees([place], QualityConfig())
     measured = measure([scores], QualityConfig(bootstrap=200))
     # Half of each root's cases but those of Lrn, which is always right: (6 x 0.5 + 1) / 7.
     assert measured.models["good"] == 1.0
