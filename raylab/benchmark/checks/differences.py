@@ -8,8 +8,8 @@ arXiv 2411.00640).
   overrate few differing items.
 - Otherwise the standard error and the degrees of freedom of t are those of `sampling`, with fixed
   strata and clusters. No p-value is below 2^(1 - n), the smallest that n differing items can give.
-  Below 20 clusters, whose sums may agree by chance, it takes the error of independent items if that
-  is larger; the interval, which is for one pair, does not.
+  The sums of fewer than 20 clusters may agree by chance, so the test then takes the error of
+  independent items if that is larger. The interval does not, because it is for one pair.
 
 Holm's correction (Scand. J. Stat. 6, 1979) covers all pairs, or all models that are compared with a
 baseline: with equal models, at most 5 % of benchmarks show any difference. Two models are
@@ -159,6 +159,7 @@ def compare_models(
     ranks = pd.Series(-np.round(fit_items(matrix)[0], 12)).rank(method="min").to_numpy(int)
     order = np.argsort(ranks, kind="stable")
     models = tuple(matrix.models[model] for model in order)
+    # With the best first, a pair's difference is seldom below 0, and a record holds the best pairs.
     best_first = replace(matrix, scores=matrix.scores[order], models=models)
     table, means, number = compare_pairs(best_first, margin), best_first.means, len(models)
     wins = np.zeros((number, number))
@@ -176,6 +177,7 @@ def compare_models(
         ],
     }
     pairs, apart, size = len(table), int(table["apart"].to_numpy().sum()), len(matrix.items)
+    # Where Holm's procedure stops, this is the level that a further pair would have to pass.
     level = LEVEL / max(1, pairs - apart)
     exact, against = is_exact(matrix), table[:0]
     power = typical_power(table, exact, level)

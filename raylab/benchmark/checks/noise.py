@@ -233,7 +233,7 @@ def _why_missing(name: str, cells: _Cells) -> str:
 
 
 def _base(unit: Unit) -> Unit:
-    """Returns the fixed unit whose sum of squares is subtracted from that of another."""
+    """Returns the fixed unit below a unit: its sum of squares is subtracted from the unit's."""
     return (False, unit[1], STRATUM) if unit[2] > STRATUM else MEAN
 
 

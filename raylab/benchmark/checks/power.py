@@ -23,7 +23,7 @@ GROWTH = 0.75
 """Share of items that models answer differently beyond that of equal models, over the squared
 difference of their means: 0.7 to 0.85 where logits are normal and means between 0.5 and 0.75."""
 MAX_ITEMS = 10**7
-"""Number of items from which on more are no answer."""
+"""Most items that are an answer to what is needed."""
 STEPS = 2**20
 """Number of differences among which the smallest is searched."""
 TAIL = 1e-9
@@ -87,6 +87,7 @@ def mcnemar_power(items: int, differing: float, gap: float, level: float) -> flo
     ends = bdtrik((TAIL, 1 - TAIL), items, differing) if differing < 1 else (items, items)
     numbers = np.arange(np.ceil(ends[0]), np.ceil(ends[1]) + 1)
     critical = np.ceil(bdtrik(level / 2, np.maximum(numbers, 1), 0.5))
+    # Rounding may end one too high; a test beyond its level would overstate its power.
     critical -= binomial(critical, numbers, 0.5) > level / 2 * (1 + TINY)
     detected = binomial(critical, numbers, (1 - gap / differing) / 2)
     up_to = binomial(np.append(numbers[0] - 1, numbers), items, differing)
@@ -97,6 +98,7 @@ def smallest_difference(power: Power | str, times: float = 1.0) -> Figure:
     """Returns the difference that is detected with a multiple of the items."""
     if isinstance(power, str):
         return Figure(reason=power)
+    # Power grows with the difference, so the smallest one is found by bisection.
     step = 1 + bisect_left(
         range(1, STEPS + 1), True, key=lambda step: power(times, step / STEPS) >= POWER
     )

@@ -122,7 +122,12 @@ class SamplingDesign:
         shares = own / np.maximum(totals, TINY)[:, self._stratum]
         residuals = sums - own * np.nan_to_num(base)[:, self._stratum]
         expected = squares * (1 - 2 * shares) + shares**2 * all_squares[:, self._stratum]
-        residuals, expected, whole = map(self._by_cluster, (residuals, expected, squares))
+        residuals, expected, whole = (
+            each
+            if self._is_nested
+            else np.add.reduceat(each[:, self._across], self._clusters, axis=1)
+            for each in (residuals, expected, squares)
+        )
         free = expected > TINY * whole
         scale = np.sqrt(np.divide(whole, expected, out=np.zeros_like(whole), where=free))
         # Many rows of single items weigh about alike in a stratum, which gives the same.
@@ -138,11 +143,6 @@ class SamplingDesign:
 
     def _by_stratum(self, cells: Array) -> Array:
         return np.add.reduceat(cells, self._starts, axis=1)
-
-    def _by_cluster(self, cells: Array) -> Array:
-        if self._is_nested:
-            return cells
-        return np.add.reduceat(cells[:, self._across], self._clusters, axis=1)
 
     def _freedom(
         self, scale: Array, squares: Array, shares: Array, all_squares: Array, clusters: Array

@@ -59,7 +59,18 @@ def join_files(tree: ScoreTree, parts: Sequence[Files], config: QualityConfig) -
     if tree.models and len(named) == len({directory for directory, _ in named}):
         for log in _in_directories(logs):
             log.model, log.generation = log.source.model, log.source.generation
-    rows.notes += _name_by_files([log for log in logs if not log.named])
+    if unnamed := [log for log in logs if not log.named]:
+        # Files that all have one name, such as `scores.csv`, say nothing: their directories do.
+        places = {log.source.place.path: log.source.place for log in unnamed}
+        alike = len({place.stem for place in places.values()}) < 2 <= len(places)
+        for log in unnamed:
+            place = log.source.place
+            log.model = as_name(place.parent.name if alike else place.stem)
+        names = join_names(sorted({log.model for log in unnamed}), MAX_NAMED)
+        which = "directories" if alike else "files"
+        rows.notes.append(
+            f"models of tables without a column of models have the names of {which}: {names}"
+        )
     _name_by_settings(logs, "task", "arguments", lambda log: log.task)
     _name_by_settings(logs, "model", "condition", lambda log: (log.model, log.task))
     for source, fault in sorted(faults, key=lambda each: each[0].place.path):
@@ -98,7 +109,7 @@ def _in_directories(logs: Sequence[Log]) -> list[Log]:
 
 
 def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
-    """Returns the tree as one whose logs name their models, if its directories do not.
+    """Returns the tree; as one where logs name the models, if its directories do not.
 
     Directories name the models of Inspect's logs alone: of those without samples, of logs that
     name none or all the same one, and of logs of a model each with a name like the directory's.
@@ -132,23 +143,10 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
-def _name_by_files(logs: Sequence[Log]) -> Iterator[str]:
-    """Names models by their files, or by the directories of files that all have one name."""
-    places = {log.source.place.path: log.source.place for log in logs}
-    alike = len({place.stem for place in places.values()}) < 2 <= len(places)
-    for log in logs:
-        place = log.source.place
-        log.model = as_name(place.parent.name if alike else place.stem)
-    if logs:
-        names = join_names(sorted({log.model for log in logs}), MAX_NAMED)
-        which = "directories" if alike else "files"
-        yield f"models of tables without a column of models have the names of {which}: {names}"
-
-
 def _name_by_settings(
     logs: Sequence[Log], name: str, settings: str, alike: Callable[[Log], Any]
 ) -> None:
-    """Adds settings to the names of models, or of tasks, whose logs differ in them."""
+    """Adds settings to the names of models, or of tasks, where their logs differ in them."""
     groups, differing = defaultdict[Any, list[Log]](list), defaultdict[str, set[str]](set)
     for log in logs:
         groups[alike(log)].append(log)

@@ -212,7 +212,12 @@ class Files:
         if "key" in frame:
             key = hash_column(frame["key"])
             content = np.where(key != 0, key, content)
-        forms = {"group": as_name, "cluster": as_name, "answer": shorten, "target": shorten}
+        forms: dict[str, Callable[[object], str]] = {
+            **dict.fromkeys(("group", "cluster"), as_name),
+            **dict.fromkeys(("answer", "target"), shorten),
+            # A text is kept once, however many models answer its item.
+            "text": lambda text: self._texts.setdefault(kept := shorten(text, MAX_TEXT), kept),
+        }
         columns = {
             "log": frame["log"].to_numpy(np.int32),
             "item": item,
@@ -223,17 +228,12 @@ class Files:
             "content": content,
             "choices": choices,
         }
-        for name, form in {**forms, "text": self._keep_text}.items():
+        for name, form in forms.items():
             if name in frame:
                 columns[name] = as_names(frame[name], form)
             else:
                 columns[name] = pd.Categorical.from_codes(np.zeros(len(frame), np.int8), NO_NAMES)
         self.tables.append(pd.DataFrame(columns, copy=False))
-
-    def _keep_text(self, text: object) -> str:
-        """Returns the text of an item as it is kept: once, however many models answer it."""
-        kept = shorten(text, MAX_TEXT)
-        return self._texts.setdefault(kept, kept)
 
 
 def pick(wanted: str | None, there: Iterable[str], what: str) -> str:
@@ -362,7 +362,7 @@ def total(values: Iterable[object]) -> float:
 
 def as_names(column: Column, form: Callable[[object], str] = as_name) -> pd.Categorical:
     """Returns the names in a column as categories; a missing one is empty."""
-    codes, values = _coded(column)
+    codes, values = _factorize(column)
     numbers, names = pd.factorize(np.array([*map(form, values)], object))
     # Texts of the type object are not copied.
     return pd.Categorical.from_codes(numbers[codes], pd.Index(names, dtype=object))
@@ -374,7 +374,7 @@ def as_numbers(column: Column, missing: float = math.nan) -> tuple[Array, Codes]
         numbers = column.to_numpy(float, na_value=np.nan)
         reasons = np.where(np.isfinite(numbers), -1, CODES[UNSCORED])
         return np.where(np.isnan(numbers), missing, numbers), reasons
-    codes, values = _coded(column)
+    codes, values = _factorize(column)
     ends = {UNSCORED: missing, NO_NUMBER: math.nan}
     read: list[Any] = [*map(read_number, values)]
     numbers = np.array([ends.get(each, each) for each in read], float)
@@ -383,12 +383,12 @@ def as_numbers(column: Column, missing: float = math.nan) -> tuple[Array, Codes]
 
 def hash_column(column: Column) -> Codes:
     """Returns the hashes of the texts in a column, 0 where there is none."""
-    codes, values = _coded(column)
+    codes, values = _factorize(column)
     return np.array([*map(text_hash, values)], np.int64)[codes]
 
 
-def _coded(column: Column) -> tuple[Codes, list[Any]]:
-    """Returns places among values, and these values, of which the last is a missing one."""
+def _factorize(column: Column) -> tuple[Codes, list[Any]]:
+    """Returns the place of each row's value, and the values; the last one is the missing value."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), [*np.asarray(column.cat.categories, object), ""]
     if column.dtype == object:

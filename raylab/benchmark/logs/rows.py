@@ -71,6 +71,7 @@ class Rows:
         for files in parts:
             frames += [frame.assign(log=frame["log"] + len(logs)) for frame in files.tables]
             logs += files.logs
+        # Parts are read in any order, but results must not depend on it.
         order = sorted(range(len(logs)), key=lambda n: (logs[n].time, logs[n].source.place.path))
         columns = [*frames[0]] if frames else ["log", "wrong"]
         joined = dict[str, Any]()
@@ -123,6 +124,7 @@ class Rows:
     def _judge(self) -> None:
         """Decides which samples count, and as what."""
         self.reasons, self.log = [*REASONS], self.table["log"].to_numpy()
+        # Published means are of the scores as written: before errors count, and before `scale`.
         self._check_published()
         if self.config.errors == "wrong":
             failed = self.table["wrong"] == CODES[ERRORED]
@@ -130,6 +132,7 @@ class Rows:
         self._name_items()
         self._match_texts()
         self._number_runs()
+        # The wrong score of an error is the least of its scale, so it is filled in afterwards.
         self._scale()
         self.table["score"] = self.table["score"].fillna(0.0)
         self._number_epochs()
@@ -304,8 +307,8 @@ class Rows:
 def _attempts(logs: Sequence[Log], numbers: Sequence[int]) -> Iterator[list[int]]:
     """Yields the numbers of logs that are attempts at one evaluation, the best first.
 
-    Attempts are logs of one task id of which at most one succeeded; logs of one evaluation id and
-    time are copies. The one that succeeded counts first, then the newest.
+    The logs of one task id are attempts if at most one of them succeeded; logs of one evaluation id
+    and time are copies. The one that succeeded counts first, then the newest.
     """
     by_task = defaultdict[Any, list[int]](list)
     for number in numbers:

@@ -2,7 +2,7 @@
 
 A long table has a row for each response, with the columns of `COLUMNS`, or of the names that
 `columns.model=` and the like give them; measurement-db has names of its own. A wide table has a
-column for each model, or for each item. py-irt's lines have an object of responses by item.
+column for each model, or for each item.
 """
 
 from collections.abc import Mapping, Sequence
@@ -221,17 +221,11 @@ def _read_csv(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
 
 
 def _read_objects(file: BinaryIO, name: str) -> pd.DataFrame:
-    """Reads objects, a row each; those with responses by item are rows of py-irt."""
+    """Reads objects, a row each."""
     if name.endswith(".json"):
         rows = decode(OBJECTS, read_all(file, "the table", LIST_BYTES), "a list of rows")
     else:
         rows = [*records(file, "the table", MAX_ROWS // 4)]
-    if rows and isinstance(rows[0].get("responses"), dict):
-        rows = [
-            {"model": row.get("subject_id"), "item": item, "score": score}
-            for row in rows
-            for item, score in (row.get("responses") or {}).items()
-        ]
     if len(rows) * len({key for row in rows for key in row}) > MAX_CELLS:
         raise over("the table", "cells", MAX_CELLS)
     # Texts of JSON may have lone surrogates, which only objects hold.

@@ -139,10 +139,8 @@ def configured_trees(config: QualityConfig) -> list[ScoreTree]:
 
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
     """Finds the tree of a benchmark, then those of its priors, and logs their layouts."""
-    locations, trees = [root, *priors], list[ScoreTree]()
-    for place, location in enumerate(locations):
-        others = [*locations[:place], *locations[place + 1 :]]
-        trees.append(find_tree(location, others, layout))
+    locations = [root, *priors]
+    trees = [find_tree(location, locations, layout) for location in locations]
     for tree in trees:
         log_layout(tree)
     return trees
@@ -157,12 +155,12 @@ def log_layout(tree: ScoreTree) -> None:
 def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout.AUTO) -> ScoreTree:
     """Finds the files of a tree.
 
-    A root without directories whose files may be logs or tables is `NAMED`, and so is, by `AUTO`,
-    a tree where a model's directory holds tables but no logs. A run stands for its scores.
+    A root of files without directories is `NAMED`. With `AUTO`, so is a tree where a model's
+    directory holds tables but no logs. A run stands for its scores.
 
     Args:
         location: Path or URI of a directory per model, of logs and tables, or of a run.
-        others: Roots of other trees; a directory that is or contains one is not taken for a model.
+        others: Roots of trees; a directory that is or contains one is not taken for a model.
         layout: Layout of the tree; `AUTO` decides.
 
     Raises:
@@ -263,6 +261,7 @@ def _walk(root: str, near: Sequence[str]) -> tuple[list[str], list[str], dict[st
         directories += [f"{below}{name}" for name in inner]
         files += [f"{below}{name}" for name in names if not name.startswith(".")]
     for error in errors:
+        # Without its root there is no tree; without another directory there is a part of it.
         if error.filename == root:
             raise error
         faults[f"{os.path.relpath(error.filename, root)}/"] = lasting_fault(error)

@@ -59,11 +59,8 @@ def model_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
             "Mean scores of the best models, with 95 % intervals.",
             dense=True,
         )
-    if diagnosis.usage:
-        yield from _usage_blocks(diagnosis.usage)
-
-
-def _usage_blocks(usage: Sequence[Usage]) -> Iterator[Block]:
+    if not (usage := diagnosis.usage):
+        return
     spent = {name: [getattr(each, name) for each in usage] for name in SPENT}
     logged = {name: own for name, own in spent.items() if any(each is not None for each in own)}
     formats = {

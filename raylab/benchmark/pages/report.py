@@ -34,7 +34,7 @@ MISSING = "Not possible from these logs: "
 ANSWER, PROSE = "Here", r"lp{0.35\linewidth}p{0.4\linewidth}"
 """The column of what was done, and the columns in LaTeX of a table that has it."""
 REPEATED = 1.005
-"""Mean number of responses of a model to an item from which on items count as repeated."""
+"""Least mean number of responses of a model to an item that counts as repetition."""
 
 
 def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:

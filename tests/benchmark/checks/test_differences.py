@@ -28,16 +28,6 @@ def answers(*counts: tuple[int, int, int]) -> Array:
     return np.array([[a, b] for a, b, number in counts for _ in range(number)], float).T
 
 
-def test_scores_of_items_are_compared_by_students_paired_test() -> None:
-    scores = np.random.default_rng(0).random((2, 30))
-    row = compare_pairs(as_matrix(scores)).iloc[0]
-    expected = stats.ttest_rel(*scores)
-    low, high = expected.confidence_interval()
-    assert row["p"] == pytest.approx(expected.pvalue)
-    assert (row["low"], row["high"]) == pytest.approx((low, high))
-    assert row["freedom"] == pytest.approx(29)
-
-
 def test_right_and_wrong_answers_are_compared_by_mcnemars_exact_test() -> None:
     row = compare_pairs(as_matrix(answers((1, 0, 14), (0, 1, 4), (1, 1, 60), (0, 0, 22)))).iloc[0]
     assert row["p"] == pytest.approx(stats.binomtest(4, 18).pvalue)
@@ -72,6 +62,7 @@ THREE, UNEQUAL = np.arange(30) // 10, RNG.integers(0, 7, 30)
 @pytest.mark.parametrize(
     ("strata", "clusters", "weights"),
     [
+        (None, None, None),
         (None, np.arange(30) // 5, None),
         (None, UNEQUAL, None),
         (None, np.maximum(np.arange(30) - 20, 0), None),
