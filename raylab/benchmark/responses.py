@@ -238,12 +238,8 @@ def make_responses(
 ) -> Responses:
     """Returns responses from a frame with `model`, `item`, `score` and any other `COLUMNS`.
 
-    Args:
-        rows: The frame; names may be texts.
-        items: The items, by name, with any columns of `ITEM_COLUMNS`.
-        logs: The files that were read.
-        left_out: See `Responses`.
-        examples: See `Responses`.
+    Names may be texts. The items are indexed by name and have any of the `ITEM_COLUMNS`; all else
+    is as in `Responses`.
 
     Raises:
         DataError: There are no rows.

@@ -90,12 +90,8 @@ def diagnose(
 ) -> Findings:
     """Computes every figure of a benchmark's responses.
 
-    Args:
-        responses: The responses to its items.
-        baseline: Model that every other one is compared with too.
-        margin: Smallest difference of interest, for equivalence.
-        detect: Difference whose number of items is wanted.
-        form: The responses to a second form of the benchmark.
+    `baseline`, `margin` and `detect` are those of `compare_models`; `form` has the responses to a
+    second form of the benchmark.
 
     Raises:
         ConfigError: The baseline has no scores.

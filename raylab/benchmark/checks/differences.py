@@ -146,7 +146,7 @@ def compare_models(
         matrix: The scores.
         baseline: Model that every other one is compared with too.
         margin: Smallest difference of interest, for equivalence.
-        detect: Difference whose number of items is wanted.
+        detect: Difference; the number of items that detect it is wanted.
 
     Raises:
         ConfigError: The baseline has no scores.
@@ -292,11 +292,34 @@ def _measure(design: SamplingDesign, values: Array, weights: Array, exact: bool)
 def _test(measured: Sequence[_Columns], exact: bool) -> pd.DataFrame:
     columns = {name: np.concatenate([each[name] for each in measured]) for name in measured[0]}
     table = pd.DataFrame(columns).assign(differing=columns["up"] + columns["down"])
-    table = _by_mcnemar(table) if exact else _by_student(table)
-    error, differing = table["error"], table["differing"]
+    items, differing = table["items"], table["differing"]
+    if exact:
+        up, down = table["up"], table["down"]
+        # Bonett and Price add one item that differs in each direction.
+        centre = (up - down) / (items + 2)
+        error = np.sqrt(((differing + 2) / (items + 2) - centre**2) / (items + 2))
+        table = table.assign(
+            difference=(up - down) / items,
+            centre=centre,
+            error=np.where(items > 0, error, np.nan),
+            unclustered=np.nan,
+            freedom=np.inf,
+            clusters=items,
+            p=np.minimum(1.0, 2 * binomial(np.minimum(up, down), differing, 0.5)),
+        )
+    else:
+        error, clusters = table["error"], table["clusters"]
+        # The sums of few clusters may agree by chance.
+        larger = table[["error", "unclustered"]].max(axis=1)
+        steps = table["difference"].abs() / error.where(clusters >= FEW_CLUSTERS, larger)
+        p = 2 * stdtr(np.fmax(table["freedom"], TINY), -steps)
+        fewest = np.where(error <= TINY, np.minimum(clusters, differing), differing)
+        p = np.minimum(np.fmax(p, 2.0 ** (1 - fewest)), 1.0)
+        table = table.assign(centre=table["difference"], p=np.where(error.isna(), 1.0, p))
+    error = table["error"]
     half = stdtrit(table["freedom"], 1 - LEVEL / 2) * error
     reasons = [
-        table["items"] == 0,
+        items == 0,
         error.isna(),
         differing == 0,
         differing < MIN_DIFFERING,
@@ -311,33 +334,6 @@ def _test(measured: Sequence[_Columns], exact: bool) -> pd.DataFrame:
     if not exact:
         table.loc[codes >= 0, ["error", "low", "high"]] = np.nan
     return table
-
-
-def _by_student(table: pd.DataFrame) -> pd.DataFrame:
-    error, clusters, differing = table["error"], table["clusters"], table["differing"]
-    # The sums of few clusters may agree by chance.
-    larger = table[["error", "unclustered"]].max(axis=1)
-    steps = table["difference"].abs() / error.where(clusters >= FEW_CLUSTERS, larger)
-    p = 2 * stdtr(np.fmax(table["freedom"], TINY), -steps)
-    fewest = np.where(error <= TINY, np.minimum(clusters, differing), differing)
-    p = np.minimum(np.fmax(p, 2.0 ** (1 - fewest)), 1.0)
-    return table.assign(centre=table["difference"], p=np.where(error.isna(), 1.0, p))
-
-
-def _by_mcnemar(table: pd.DataFrame) -> pd.DataFrame:
-    up, down, differing, items = (table[name] for name in ("up", "down", "differing", "items"))
-    # One more item is added that differs in each direction.
-    centre = (up - down) / (items + 2)
-    error = np.sqrt(((differing + 2) / (items + 2) - centre**2) / (items + 2))
-    return table.assign(
-        difference=(up - down) / items,
-        centre=centre,
-        error=np.where(items > 0, error, np.nan),
-        unclustered=np.nan,
-        freedom=np.inf,
-        clusters=items,
-        p=np.minimum(1.0, 2 * binomial(np.minimum(up, down), differing, 0.5)),
-    )
 
 
 def _records(models: Sequence[str], table: Any) -> tuple[Difference, ...]:

@@ -42,12 +42,9 @@ class PowerPoint(Part):
 
 
 def typical_power(table: pd.DataFrame, exact: bool, level: float) -> Power | str:
-    """Returns the power for a typical pair, or the reason why it is unknown.
+    """Returns the power for a typical pair of `compare_pairs`, or the reason why it is unknown.
 
-    Args:
-        table: The pairs, by `compare_pairs`.
-        exact: Whether the test is McNemar's.
-        level: Level of the test.
+    The test is McNemar's where answers are `exact`, else the t-test.
     """
     usable: Any = table.dropna(subset=["error"])
     if usable.empty:

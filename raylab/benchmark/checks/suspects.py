@@ -145,9 +145,7 @@ def _center(values: Array) -> Array:
 def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects, pd.Series]:
     """Returns the suspects, and the reasons for each in one text, by item.
 
-    Args:
-        responses: The responses to the items.
-        judged: The figures of the items, by `judge_items` and `judge_keys`.
+    `judged` has the figures of the items, by `judge_items` and `judge_keys`.
     """
     matrix, answers = responses.matrix, responses.answers
     missing: Any = {"text": "", "target": ""}

@@ -82,10 +82,7 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
     | from -0.50 | 329 | 14 % | 25 | 48 % | 15 % |
     | below | 933 | 5 % | 1,262 | 6 % | 5 % |
 
-    Args:
-        matrix: The scores.
-        answers: The models' answers to the same items.
-        choices: (items,) numbers of options; NaN where unknown.
+    `choices` are the (items,) numbers of options, NaN where unknown.
     """
     lead, evidence, other, votes = _poll(matrix.scores, answers)
     topics = matrix.strata
@@ -138,7 +135,19 @@ def _poll(scores: Array, answers: AnswerTable) -> tuple[Array, Array, Codes, lis
     with np.errstate(invalid="ignore"):
         weights = weights / weights.sum(axis=0)
     right = (weights * scores).sum(axis=0)
-    others = _count_others(weights * (1 - scores), codes, keys)
+    # The heaviest other answer of each item, and the pairs of models that agree on one.
+    wrong = weights * (1 - scores)
+    voters, items = np.nonzero((codes >= 0) & (codes != keys) & (wrong > 0))
+    table = pd.DataFrame(
+        {"item": items, "code": codes[voters, items], "weight": wrong[voters, items]}
+    )
+    groups: Any = table.groupby(["item", "code"])["weight"].agg(weight="sum", size="size")
+    groups = groups.reset_index().sort_values("weight", kind="stable")
+    groups["alike"] = groups["size"] * (groups["size"] - 1)
+    counts_by_item = groups.groupby("item").agg(wrong=("size", "sum"), alike=("alike", "sum"))
+    first = groups.drop(columns="alike").groupby("item").last().join(counts_by_item)
+    others = first.reindex(range(codes.shape[1])).fillna({"code": -1}).fillna(0)
+    others = others.astype({"code": int, "size": int, "wrong": int, "alike": int})
     lead = np.where(answered, others["weight"] - right, np.nan)
     size, wrong, alike = (others[name].to_numpy() for name in ("size", "wrong", "alike"))
     votes = [np.where(answered, number, 0) for number in (models, size, wrong, alike)]
@@ -148,21 +157,6 @@ def _poll(scores: Array, answers: AnswerTable) -> tuple[Array, Array, Codes, lis
         np.where(answered, others["code"], -1),
         votes,
     )
-
-
-def _count_others(weights: Array, codes: Codes, keys: Codes) -> pd.DataFrame:
-    """Returns the `weight`, `code` and `size` of each item's heaviest other answer, and pairs."""
-    models, items = np.nonzero((codes >= 0) & (codes != keys) & (weights > 0))
-    table = pd.DataFrame(
-        {"item": items, "code": codes[models, items], "weight": weights[models, items]}
-    )
-    groups: Any = table.groupby(["item", "code"])["weight"].agg(weight="sum", size="size")
-    groups = groups.reset_index().sort_values("weight", kind="stable")
-    groups["alike"] = groups["size"] * (groups["size"] - 1)
-    counts = groups.groupby("item").agg(wrong=("size", "sum"), alike=("alike", "sum"))
-    first = groups.drop(columns="alike").groupby("item").last().join(counts)
-    filled = first.reindex(range(codes.shape[1])).fillna({"code": -1}).fillna(0)
-    return filled.astype({"code": int, "size": int, "wrong": int, "alike": int})
 
 
 def _count_options(answers: AnswerTable, topics: Topics) -> Array:

@@ -183,11 +183,6 @@ def add_up(scores: TreeScores, config: QualityConfig, replicates: int) -> Units:
     An item has the same bootstrap weights in all models and generations, drawn from its name.
     Several scores of an item in a unit, such as those of epochs, are averaged.
 
-    Args:
-        scores: The scores of the tree.
-        config: How missing generations are handled.
-        replicates: Bootstrap replicates.
-
     Raises:
         DataError: A model has no usable file, or generations differ.
     """

@@ -63,13 +63,9 @@ def read_trees(
     workers: Workers | None = None,
     samples: bool = True,
 ) -> list[TreeScores]:
-    """Reads all trees.
+    """Reads all trees: their samples, or the headers of logs alone.
 
-    Args:
-        trees: The trees.
-        config: What is read of files with several scores, and how.
-        workers: Where files are read; None reads them in this process.
-        samples: Whether samples are read, or the headers of logs alone.
+    Files are read by the workers, or without them in this process.
 
     Raises:
         DataError: A directory is missing where files are read, or storage fails repeatedly.

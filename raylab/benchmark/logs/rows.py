@@ -129,13 +129,31 @@ class Rows:
         if self.config.errors == "wrong":
             failed = self.table["wrong"] == CODES[ERRORED]
             self.table.loc[failed, ["score", "wrong"]] = np.nan, -1
-        self._name_items()
+        numbers, tasks = pd.factorize(self.about["task"].where(self.about["sampled"], ""))
+        if sum(task != "" for task in tasks) > 1:
+            # Tasks number their items alike, so names have the task in front.
+            item, task = self.table["item"].array, numbers[self.log]
+            codes = combine(task, item.codes)
+            pairs = zip(tasks[task[firsts(codes)]], item[firsts(codes)], strict=True)
+            self._rename(
+                codes, [f"{task}/{name}" if task and name else name for task, name in pairs]
+            )
         self._match_texts()
         self._number_runs()
         # The wrong score of an error is the least of its scale, so it is filled in afterwards.
         self._scale()
         self.table["score"] = self.table["score"].fillna(0.0)
-        self._number_epochs()
+        again = self.table.duplicated(["log", "item", "epoch"]) & (self.table["wrong"] < 0)
+        if again.any():
+            # Repetitions under one id and epoch of a log are further epochs.
+            cell = combine(self.log, self.table["item"].cat.codes)
+            repeated = again.groupby(cell).transform("any")
+            self.table.loc[repeated, "epoch"] = again.groupby(cell).cumcount() + 1
+            place, count = again.idxmax(), pluralize(int(again.sum()), "response")
+            self.notes.append(
+                f"{count} repeat an item in one file and count as further epochs, as "
+                f"{self.table['item'][place]} in {self.about['path'][self.log[place]]}"
+            )
         self._mark((self.about["model"] == "").to_numpy()[self.log], UNNAMED)
         places = np.flatnonzero(self.table["wrong"] >= 0)
         for name, logs in {"samples": self.log, "left_out": self.log[places]}.items():
@@ -153,17 +171,6 @@ class Rows:
             if reason not in self.reasons:
                 self.reasons.append(reason)
             self.table.loc[chosen, "wrong"] = self.reasons.index(reason)
-
-    def _name_items(self) -> None:
-        """Names items uniquely over tasks."""
-        numbers, tasks = pd.factorize(self.about["task"].where(self.about["sampled"], ""))
-        if sum(task != "" for task in tasks) > 1:
-            item, task = self.table["item"].array, numbers[self.log]
-            codes = combine(task, item.codes)
-            pairs = zip(tasks[task[firsts(codes)]], item[firsts(codes)], strict=True)
-            self._rename(
-                codes, [f"{task}/{name}" if task and name else name for task, name in pairs]
-            )
 
     def _rename(self, codes: Codes, names: Sequence[str]) -> None:
         """Names the items anew by the numbers of names."""
@@ -228,19 +235,6 @@ class Rows:
             missing = self.table["score"].isna() + 2 * (self.table["wrong"] >= 0)
             place = missing * len(self.logs) + rank[self.log]
             self._mark(place > place.groupby(cell).transform("min"), CONTINUED)
-
-    def _number_epochs(self) -> None:
-        """Takes repetitions under one id and epoch of a log for further epochs."""
-        again = self.table.duplicated(["log", "item", "epoch"]) & (self.table["wrong"] < 0)
-        if again.any():
-            cell = combine(self.log, self.table["item"].cat.codes)
-            repeated = again.groupby(cell).transform("any")
-            self.table.loc[repeated, "epoch"] = again.groupby(cell).cumcount() + 1
-            place, count = again.idxmax(), pluralize(int(again.sum()), "response")
-            self.notes.append(
-                f"{count} repeat an item in one file and count as further epochs, as "
-                f"{self.table['item'][place]} in {self.about['path'][self.log[place]]}"
-            )
 
     def _check_published(self) -> None:
         """Compares the means that logs publish with those of their samples."""

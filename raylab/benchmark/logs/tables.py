@@ -73,7 +73,14 @@ def read_table(file: BinaryIO, source: Source, files: Files) -> None:
     elif name.endswith((".csv", ".tsv")):
         table = _read_csv(file, config)
     else:
-        table = _read_objects(file, name)
+        if name.endswith(".json"):
+            rows = decode(OBJECTS, read_all(file, "the table", LIST_BYTES), "a list of rows")
+        else:
+            rows = [*records(file, "the table", MAX_ROWS // 4)]
+        if len(rows) * len({key for row in rows for key in row}) > MAX_CELLS:
+            raise over("the table", "cells", MAX_CELLS)
+        # Texts of JSON may have lone surrogates, which only objects hold.
+        table = pd.DataFrame(rows, dtype=object)
     if table.empty:
         raise DataError("an empty table")
     names = _name_columns([*table], config)
@@ -218,15 +225,3 @@ def _read_csv(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
     if table.num_rows > MAX_ROWS:
         raise over("the table", "rows", MAX_ROWS)
     return table.to_pandas()
-
-
-def _read_objects(file: BinaryIO, name: str) -> pd.DataFrame:
-    """Reads objects, a row each."""
-    if name.endswith(".json"):
-        rows = decode(OBJECTS, read_all(file, "the table", LIST_BYTES), "a list of rows")
-    else:
-        rows = [*records(file, "the table", MAX_ROWS // 4)]
-    if len(rows) * len({key for row in rows for key in row}) > MAX_CELLS:
-        raise over("the table", "cells", MAX_CELLS)
-    # Texts of JSON may have lone surrogates, which only objects hold.
-    return pd.DataFrame(rows, dtype=object)

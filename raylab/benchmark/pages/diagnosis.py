@@ -52,11 +52,7 @@ SHOWN_ANSWERS = 4
 def write_diagnosis(run: Run, findings: Findings, quality: Quality | None = None) -> None:
     """Writes the record, the tables, the statistics section and the page of a diagnosis.
 
-    Args:
-        run: The run.
-        findings: The diagnosis, and its table of items.
-        quality: The four figures, if the page is the run's `report.html`; without them the page is
-            `diagnosis.html`.
+    With the four figures the page is the run's `report.html`, without them `diagnosis.html`.
     """
     diagnosis, items = findings
     pairs = [*diagnosis.differences.shown, *diagnosis.differences.against]

@@ -137,7 +137,7 @@ def chances_of(kind: str, models: int, seed: int, options: int = 4) -> Array:
 @pytest.mark.parametrize("options", [2, 4, 10, 50])
 def test_sound_items_are_hardly_ever_named(kind: str, options: int) -> None:
     """Nor where models fail together, on an item's commonest wrong answer."""
-    for models, seed in ((5, 0), (8, 1), (12, 2), (20, 3)):
+    for models, seed in ((5, 0), (20, 3)):
         chances = chances_of(kind, models, seed)
         for broken in ("", "option", "garbage", "random"):
             simulated = simulate(seed, chances, options, broken=broken)

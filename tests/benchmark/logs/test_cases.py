@@ -32,7 +32,7 @@ from tests.benchmark.trees import (
     write_lines,
 )
 
-Write = Callable[[Path], None]
+Write = Callable[[Path], object]
 ITEMS = 10
 NAN = float("nan")
 
@@ -445,10 +445,7 @@ CASES: dict[str, Case] = {
         says=("models on quiz have different scores, judge and match: choose",),
     ),
     "HELM and Inspect": Case(
-        helm_and_inspect,
-        {"org/m": 0.5, "org/n": 0.75, "org/o": 0.5},
-        6,
-        tasks=2,
+        helm_and_inspect, {"org/m": 0.5, "org/n": 0.75, "org/o": 0.5}, 6, tasks=2
     ),
     "runs of HELM": Case(helm_runs, {"org/m": 0.5, "org/n": 0.75}, 4),
     "harness without a list of metrics": Case(

@@ -13,14 +13,7 @@ import pandas as pd
 import pytest
 
 from raylab.benchmark.logs import inspect_logs, log
-from raylab.benchmark.logs.log import (
-    CANCELLED,
-    ERRORED,
-    INVALIDATED,
-    NO_NUMBER,
-    UNNAMED,
-    UNSCORED,
-)
+from raylab.benchmark.logs.log import CANCELLED, ERRORED, INVALIDATED, NO_NUMBER, UNNAMED, UNSCORED
 from raylab.benchmark.responses import Responses
 from raylab.core.errors import DataError
 from raylab.together import frames
