@@ -7,7 +7,7 @@ labels. The shares that suspects state are from all 2,792 (`raylab.benchmark.che
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -21,17 +21,18 @@ from raylab.benchmark.logs.reading import read_trees, require_responses
 from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees, log_layout
 from raylab.benchmark.pages.quality import log_quality
 from raylab.benchmark.pages.sentences import log_verdict
-from raylab.benchmark.responses import make_responses
+from raylab.benchmark.responses import Responses, make_responses
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.files import Place
 from raylab.core.log import log_line
+from raylab.core.printable import join_names
 from raylab.core.runs.run import Run
 from raylab.core.tracking import track
 from raylab.core.workers import Workers
 
 EXAMPLE = "example-scores"
 FIRST = 20
-"""Suspects of the example whose labels are counted."""
+"""Suspects of the example whose labels are counted, and most names of a note."""
 
 
 def read_example() -> pd.DataFrame:
@@ -91,6 +92,10 @@ def measure_and_diagnose(
             "for both",
             logging.WARNING,
         )
+    if form is not None:
+        notes = (*quality.reading.notes, *_notes_on_forms(responses, form, forms[0]))
+        reading = quality.reading.model_copy(update={"notes": notes})
+        quality = quality.model_copy(update={"reading": reading})
     wanted = config.baseline, config.smallest_difference, config.detect
     findings = diagnose(responses, *wanted, form)
     if config.example:
@@ -103,6 +108,17 @@ def measure_and_diagnose(
         diagnosis = findings.diagnosis.model_copy(update={"confirmed": confirmed})
         findings = findings._replace(diagnosis=diagnosis)
     return quality, findings
+
+
+def _notes_on_forms(first: Responses, second: Responses, read: TreeScores) -> Iterator[str]:
+    """Yields what the second form lacks, and what was read of it with a remark."""
+    for reason, count in second.left_out.items():
+        yield f"second form: {count:,} {reason} do not count, as {second.examples[reason]}"
+    yield from (f"second form: {note}" for note in read.reading.notes)
+    models = {*first.matrix.models}, {*second.matrix.models}
+    for place, name in enumerate(("first", "second")):
+        if alone := sorted(models[place] - models[1 - place]):
+            yield f"only the {name} form has {join_names(alone, FIRST)}, which is not compared"
 
 
 def measure_trees(trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers) -> Quality:

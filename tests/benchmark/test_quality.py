@@ -368,6 +368,7 @@ def test_two_forms_are_read_by_one_job_and_compared(tmp_path: Path) -> None:
         ("a", pytest.approx(-0.8)),
         ("b", 0.0),
     ]
+    assert "only the second form has c, which is not compared" in quality.reading.notes
     # The mean of both models falls by 0.4, on half of eight items.
     said = "the models' mean shifts by -40.0 points"
     for name in ("report.html", "report.md", "report.tex"):

@@ -107,7 +107,11 @@ class Differences(Part):
     """The decisions about all pairs of models."""
 
     pairs: int
-    """Number of pairs of models."""
+    """Number of pairs of models that have an item in common."""
+    disjoint: int
+    """Number of pairs that have none, which are not compared."""
+    exact: bool
+    """True if the test is McNemar's, false if it is the t-test."""
     apart: int
     """Number of pairs whose difference is real; at most 5 % of benchmarks have a wrong one."""
     clusters: int | None
@@ -165,6 +169,9 @@ def compare_models(
     wins = np.zeros((number, number))
     wins[table["first"], table["second"]] = np.sign(table["difference"]) * table["apart"]
     wins -= wins.T
+    shared = np.zeros((number, number), bool)
+    shared[table["first"], table["second"]] = table["items"] > 0
+    shared |= shared.T
     ranks = ranks[order]
     ranked = {
         "model": models,
@@ -172,11 +179,12 @@ def compare_models(
         "low": np.minimum((wins < 0).sum(axis=1) + 1, ranks),
         "high": np.maximum(number - (wins > 0).sum(axis=1), ranks),
         "below_lower": [
-            bool((means[ranks < rank] < mean - TINY).any())
-            for rank, mean in zip(ranks, means, strict=True)
+            bool((shared[model] & (ranks < ranks[model]) & (means < means[model] - TINY)).any())
+            for model in range(number)
         ],
     }
-    pairs, apart, size = len(table), int(table["apart"].to_numpy().sum()), len(matrix.items)
+    pairs, apart = (int(table[name].to_numpy(bool).sum()) for name in ("items", "apart"))
+    size = len(matrix.items)
     # Where Holm's procedure stops, this is the level that a further pair would have to pass.
     level = LEVEL / max(1, pairs - apart)
     exact, against = is_exact(matrix), table[:0]
@@ -190,6 +198,8 @@ def compare_models(
         against = _decide(against.assign(first=others, second=base), margin)
     return Differences(
         pairs=pairs,
+        disjoint=len(table) - pairs,
+        exact=exact,
         apart=apart,
         clusters=len(np.unique(matrix.clusters)) if is_clustered(matrix) else None,
         smallest=smallest_difference(power),
@@ -241,12 +251,16 @@ def compare_pairs(matrix: Matrix, margin: float | None = None) -> pd.DataFrame:
 
 def _decide(table: pd.DataFrame, margin: float | None) -> pd.DataFrame:
     """Returns rows of comparisons with the decisions about them together."""
-    adjusted = holm(table["p"].to_numpy())
+    # A pair without common items is not compared, and makes no other comparison harder.
+    compared, adjusted = table["items"].to_numpy() > 0, np.ones(len(table))
+    adjusted[compared] = holm(table["p"].to_numpy()[compared])
     table = table.assign(adjusted=adjusted, apart=adjusted <= LEVEL, equivalent=None)
     if margin is not None:
         steps = (margin - table["centre"].abs()) / table["error"]
         within = np.nan_to_num(stdtr(table["freedom"], -steps), nan=1.0)
-        table["equivalent"] = holm(within) <= LEVEL
+        equivalent = np.zeros(len(table), bool)
+        equivalent[compared] = holm(within[compared]) <= LEVEL
+        table["equivalent"] = equivalent
     return table
 
 

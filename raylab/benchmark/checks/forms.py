@@ -123,13 +123,17 @@ def compare_forms(first: Matrix, second: Matrix) -> Forms:
     ordered = np.sort(excess)
     as_bad = len(net) - np.searchsorted(ordered, excess)
     as_good = np.searchsorted(ordered, -excess, "right")
+    by_chance = np.minimum((as_good + 1) / as_bad, 1.0)
+    # A greater loss is never likelier by chance than a smaller one (as of q-values).
+    order = np.argsort(excess, kind="stable")
+    by_chance[order] = np.minimum.accumulate(by_chance[order])
     changed = pd.DataFrame(
         {
             "item": before.items,
             "lost": lost,
             "won": won,
             "change": mean,
-            "by_chance": np.minimum((as_good + 1) / as_bad, 1.0),
+            "by_chance": by_chance,
         }
     )
     worst_first = np.lexsort((mean, -net))

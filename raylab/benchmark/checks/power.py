@@ -48,7 +48,10 @@ def typical_power(table: pd.DataFrame, exact: bool, level: float) -> Power | str
     """
     usable: Any = table.dropna(subset=["error"])
     if usable.empty:
-        return "no pair has a standard error" if len(table) else "it needs two models"
+        if not len(table):
+            return "it needs two models"
+        share = table["items"].to_numpy().any()
+        return "no pair has a standard error" if share else "these models share no items"
     if usable["clusters"].median() < FEW_CLUSTERS:
         usable = usable.assign(error=usable[["error", "unclustered"]].max(axis=1))
     typical = usable[["items", "differing", "error", "freedom"]].median()
@@ -81,8 +84,10 @@ def mcnemar_power(items: int, differing: float, gap: float, level: float) -> flo
         level: Level of the test.
     """
     differing = min(max(differing, gap), 1.0)
-    ends = bdtrik((TAIL, 1 - TAIL), items, differing) if differing < 1 else (items, items)
-    numbers = np.arange(np.ceil(ends[0]), np.ceil(ends[1]) + 1)
+    low, high = bdtrik((TAIL, 1 - TAIL), items, differing) if differing < 1 else (items, items)
+    # Of few items, the quantiles below the first and above the last number are NaN.
+    low, high = np.nan_to_num(low, nan=0.0), np.nan_to_num(high, nan=float(items))
+    numbers = np.arange(np.ceil(max(low, 0.0)), np.ceil(min(high, items)) + 1)
     critical = np.ceil(bdtrik(level / 2, np.maximum(numbers, 1), 0.5))
     # Rounding may end one too high; a test beyond its level would overstate its power.
     critical -= binomial(critical, numbers, 0.5) > level / 2 * (1 + TINY)

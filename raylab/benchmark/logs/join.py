@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from raylab.benchmark.config import Layout, QualityConfig
@@ -22,6 +23,10 @@ from raylab.core.printable import join_names, pluralize, printable
 COLUMNS = ("model", "generation", "item", "score", "weight")
 """Columns of what the four figures take."""
 DATE = re.compile(r"(19|20)\d\d[-_.]?\d\d[-_.]?\d\d.*")
+MAX_ERRORS = 5.0
+"""Standard errors by which two runs of a model may differ by chance."""
+MIN_ITEMS = 20
+"""Fewest common items for a remark on runs that differ."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +210,24 @@ def _notes_on_logs(about: Column, responses: Responses | DataError) -> Iterator[
         if len(further := about[about["run"] > 1]):
             count = pluralize(len(further), "log is a further run", "logs are further runs")
             yield f"{count} of a model on a task, such as {further['path'].iloc[-1]}"
+            yield from _unlike_runs(responses.table)
         left = responses.table["model"].cat.categories
         if lost := sorted({*about[sampled]["model"]} - {*left, ""}):
             yield f"no response counts of {join_names(lost, 10)}"
+
+
+def _unlike_runs(table: Any) -> Iterator[str]:
+    """Yields the runs of a model on a task that differ by more than chance, such as two models'."""
+    cells = ["model", "task", "run", "item"]
+    means = table.groupby(cells, observed=True)["score"].mean().unstack("run")
+    if 2 not in means:
+        return
+    change = (means[2] - means[1]).dropna().groupby(level=["model", "task"], observed=True)
+    moves = change.agg(["mean", "sem", "size"])
+    unlike = moves["mean"].abs() > MAX_ERRORS * moves["sem"].fillna(np.inf).clip(lower=1e-9)
+    for model, task in moves.index[unlike & (moves["size"] >= MIN_ITEMS)][:MAX_NAMED]:
+        first, second = (means[run].dropna()[model, task].mean() for run in (1, 2))
+        yield (
+            f"two runs of {model}{f' on {task}' if task else ''} have means of {first:.3g} and "
+            f"{second:.3g}, which is no chance: are they one model under the same settings?"
+        )

@@ -39,7 +39,10 @@ CHUNK = 1 << 14
 """Samples that are turned into a table at once."""
 
 UNSCORED = "samples without a score"
-NO_NUMBER = "scores that are not numbers: choose another scorer, metric or column"
+NO_NUMBER = (
+    "scores that are not numbers, nor yes, no, true, false, C, I, pass or fail: choose another "
+    "scorer, metric or column"
+)
 ERRORED = "samples that ended in an error"
 CANCELLED = "samples that were cancelled"
 INVALIDATED = "samples that were invalidated: run them again"
@@ -144,6 +147,8 @@ class Files:
             `answer`, a hash of the item's `content`, `text`, `target` and number of `choices`.
         faults: Files that cannot be read, with the reasons.
         notes: Sentences about single files.
+        keys: Keys of the samples' metadata.
+        odd: A score that is no number.
     """
 
     config: QualityConfig
@@ -152,6 +157,8 @@ class Files:
     tables: list[pd.DataFrame] = field(default_factory=list[pd.DataFrame])
     faults: list[tuple[Source, str]] = field(default_factory=list[Any])
     notes: list[str] = field(default_factory=list[str])
+    keys: set[str] = field(default_factory=set[str])
+    odd: str = ""
     _texts: dict[str, str] = field(default_factory=dict[str, str])
     _samples: list[tuple[Any, ...]] = field(default_factory=list[Any])
     _rows: int = 0
@@ -194,8 +201,11 @@ class Files:
         """Adds a table from columns as files have them."""
         for name, key in (("group", self.config.group), ("cluster", self.config.clusters)):
             if "metadata" in frame and key is not None:
+                self.keys.update(*(each for each in frame["metadata"] if isinstance(each, dict)))
                 frame[name] = [dig(each, key) for each in frame["metadata"]]
         item, (score, wrong) = as_names(frame["item"]), as_numbers(frame["score"])
+        if not self.odd and (no_number := wrong == CODES[NO_NUMBER]).any():
+            self.odd = as_name(frame["score"].iloc[int(np.argmax(no_number))])
         if "wrong" in frame:
             reasons = np.array([CODES[reason] for reason in frame["wrong"]])
             wrong = np.where(reasons < 0, wrong, reasons)
@@ -304,7 +314,7 @@ def as_settings(*values: object) -> dict[str, str]:
 
 def as_name(value: object) -> str:
     """Returns a value as a printable name; a long one is cut and ends with its hash."""
-    text = str(value)
+    text = str(value).strip()
     if not text.isprintable():
         text = printable(text, breaks=False)
     if len(text) > MAX_NAME:

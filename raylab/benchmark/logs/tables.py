@@ -5,6 +5,7 @@ A long table has a row for each response, with the columns of `COLUMNS`, or of t
 column for each model, or for each item.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -201,11 +202,20 @@ def _read_csv(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
     content = read_all(file, "the table", TABLE_BYTES)
     if not content.strip():
         raise DataError("an empty table")
+    # Excel takes the separator from a first line sep=; that it does not show.
+    stated = re.match(rb"(?:\xef\xbb\xbf)?sep=(.)\r?\n", content)
+    content = content[stated.end() :] if stated else content
     head = content[:LINE_BYTES].partition(b"\n")[0]
-    if b"\0" in head:
-        raise DataError("a table that is not UTF-8: save it as UTF-8")
+    try:
+        start = content.decode().find("\0") if b"\0" in head else -1
+    except UnicodeDecodeError as error:
+        start = error.start
+    if start >= 0:
+        line = content.count(b"\n", 0, start) + 1
+        raise DataError(f"a table that is not UTF-8: save it as UTF-8 (line {line})")
     blocks, texts = pc.ReadOptions(block_size=1 << 24), pa.dictionary(pa.int32(), pa.string())
     mark = max(",;\t", key=lambda mark: head.count(mark.encode()))
+    mark = stated[1].decode() if stated else mark
     parse = pc.ParseOptions(delimiter=mark, newlines_in_values=b'"' in content)
     names = pc.open_csv(BytesIO(content), blocks, parse).schema.names
     if len(names) > MAX_COLUMNS:

@@ -31,8 +31,10 @@ TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines", ".parquet")
 SUFFIXES = (*LOGS, *TABLES)
 PACKED = tuple(f"{end}{packed}" for end in SUFFIXES for packed in (".gz", ".bz2", ".xz", ".zst"))
 """Endings of compressed files, which are not read."""
-HARNESS_NAME = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
-"""Names of the samples of lm-evaluation-harness."""
+HARNESS_NAME = re.compile(
+    r"(?:(?P<model>.+)_)?samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl"
+)
+"""Names of the samples of lm-evaluation-harness; owners put models in front."""
 HELM_SAMPLES = "per_instance_stats.json"
 """Name of HELM's samples, in the directory of a run."""
 BESIDE_HELM = (
@@ -226,7 +228,7 @@ def _list_below(root: Place, others: Sequence[str]) -> tuple[list[str], list[str
         infos = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
-            f"{root} is not a directory of scores: it is missing or a file; correct "
+            f"{root} is not a directory of scores: it is missing or a file; correct forms=, "
             "scores=, quality_eval_cfg.prior_datasets, or target_data and "
             "reference_datasets"
         ) from error

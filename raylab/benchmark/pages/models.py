@@ -127,8 +127,11 @@ def _pair_cell(pair: Difference | None) -> Cell:
 def best_pairs(differences: Differences) -> Table:
     """Returns the pairs of the best models, for the report of a run with a diagnosis."""
     best = {rank.model for rank in differences.ranks[:COMPARED_MODELS]}
+    title = "Differences between models"
+    if len(differences.ranks) > COMPARED_MODELS:
+        title += f": the best {COMPARED_MODELS}; pairs.csv has all"
     return pair_table(
-        "Differences between models",
+        title,
         [pair for pair in differences.shown if {pair.first, pair.second} <= best],
         "Points by which a model lies above another on the items that both answered. The interval "
         "is for one pair alone; a difference is real at the 5 % level for all pairs (Holm).",

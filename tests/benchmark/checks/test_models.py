@@ -153,6 +153,8 @@ def test_the_correlation_of_noisy_means_is_corrected_and_broken_items_lead() -> 
     # Nothing gained as much; chance breaks items that lost two models.
     assert forms.broken[0].by_chance == pytest.approx(1 / 3) and forms.broken[-1].by_chance > 0.5
     # Two more lost as many models as one won: (1 + 1) / 5.
+    chances = [item.by_chance for item in forms.broken]
+    assert chances == sorted(chances)
     assert forms.broken_items == sum(item.by_chance < 0.41 for item in forms.broken) == 5
 
 

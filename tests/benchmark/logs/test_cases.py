@@ -467,9 +467,6 @@ CASES: dict[str, Case] = {
             "files (not a log or table": 1,
         },
     ),
-    "a key that no sample has": Case(
-        logs(m=right(5)), {"m": 0.5}, keys={"clusters": "pasage"}, says=("cluster=pasage: no",)
-    ),
 }
 
 
@@ -641,13 +638,26 @@ def tiny_rows(root: Path) -> None:
     (root / "t.json").write_bytes(b"[" + b"{}," * 5_000_000 + b"{}]")
 
 
-OUTSIDE = "8 scores outside [0, 1] of judge, from 0 to 10: "
+OUTSIDE = "8 scores of judge, which are from 0 to 10 and not in [0, 1]: "
 BARE = logs(log(heads=REDUCED))
 GRADES = logs(log(values=right(4), metrics={"accuracy": {"value": 0.4}}))
 REFUSED: dict[str, tuple[Write, str, dict[str, Any]]] = {
     "judge": (JUDGES, f"{OUTSIDE}set scale=[0,10]", {}),
+    "two scales": (
+        csv(
+            model=[name for name in "mn" for _ in range(20)],
+            item=[*range(20)] * 2,
+            score=[*[0, 1] * 10, *[0, 100] * 10],
+        ),
+        "no score of m is above 1, others are up to 100",
+        {},
+    ),
     "scale too short": (JUDGES, f"{OUTSIDE}scale= does", {"scale": (0, 5)}),
-    "percent": (PERCENT, "of the table, from 0 to 85: set scale=[0,100]", {}),
+    "percent": (
+        PERCENT,
+        "of the table, which are from 0 to 85 and not in [0, 1]: set scale=[0,100]",
+        {},
+    ),
     "list scores": (logs(m=[[1, 0]] * 3), "3 scores that are not numbers", {}),
     "number of 400 digits": (lines({"acc": 10**400}), "1 scores that are not numbers", {}),
     "mistyped grader": (logs(GRADED), "no scorer q, it has qa, qa1", {"scorer": "q"}),

@@ -1,10 +1,12 @@
 """Responses read from logs and tables of all formats."""
 
 import io
+import json
 import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import pytest
 
 from raylab.benchmark.logs import inspect_logs, log
 from raylab.benchmark.logs.log import CANCELLED, ERRORED, INVALIDATED, NO_NUMBER, UNNAMED, UNSCORED
+from raylab.benchmark.logs.reading import read_trees
+from raylab.benchmark.logs.trees import find_tree
 from raylab.benchmark.responses import Responses
-from raylab.core.errors import DataError
+from raylab.core.errors import ConfigError, DataError
 from raylab.together import frames
 from tests.benchmark.trees import ever, harness, inspect, responses, table
 
@@ -341,3 +345,40 @@ def test_a_file_that_expands_is_left_out_and_none_of_its_rows_count(
     table(tmp_path / "b.parquet", model=["n"] * 4, item=[*range(4)], score=[1] * 4)
     read = responses(tmp_path)
     assert cells(read) == {("m", "1"): 1.0} and len(read.left_out) == 1
+
+
+@pytest.mark.parametrize(
+    ("passages", "told"),
+    [
+        (["x", "x", "", "x"], ""),
+        (["x", "x", "x", "y"], "cluster=passage: item b has several: x and y"),
+        ([""] * 4, "cluster=passage: no sample or row that counts has it"),
+    ],
+    ids=["the same", "two", "none"],
+)
+def test_an_item_has_one_cluster(tmp_path: Path, passages: list[str], told: str) -> None:
+    table = pd.DataFrame({"model": [*"mmnn"], "item": [*"abab"], "score": 1, "passage": passages})
+    table.to_csv(tmp_path / "scores.csv", index=False)
+    with pytest.raises(ConfigError, match=told) if told else nullcontext():
+        assert len(responses(tmp_path, clusters="passage").matrix.items) == 2
+
+
+def test_results_of_another_time_name_no_model(tmp_path: Path) -> None:
+    times = [f"2026-03-0{day}T10-00-00.000001" for day in (1, 5)]
+    line = {"doc_id": 1, "filter": "none", "metrics": ["acc"], "acc": 1.0, "doc": {"q": "a"}}
+    for prefix, time in zip(("", "org__qwen_"), times, strict=True):
+        (tmp_path / f"{prefix}samples_arc_{time}.jsonl").write_text(json.dumps(line))
+    (tmp_path / f"results_{times[0]}.json").write_text('{"model_name": "google/gemma"}')
+    read = responses(tmp_path)
+    assert set(read.table["model"]) == {"google/gemma", "org__qwen"}
+
+
+@pytest.mark.parametrize(("second", "told"), [(0, True), (1, False)])
+def test_runs_that_differ_more_than_chance_are_told(
+    tmp_path: Path, second: int, told: bool
+) -> None:
+    scores = [*[1, 0] * 20, *[second, 0] * 20]
+    columns = {"model": "m", "item": [*range(40)] * 2, "run": [1] * 40 + [2] * 40}
+    pd.DataFrame({**columns, "score": scores}).to_csv(tmp_path / "scores.csv", index=False)
+    (read,) = read_trees([find_tree(str(tmp_path))])
+    assert any("means of 0.5 and 0, which is no chance" in n for n in read.reading.notes) == told
