@@ -33,8 +33,8 @@ def run(config: QualityConfig) -> None:
     from raylab.benchmark.run import measure_and_diagnose, write_quality
 
     with workers_for(config.cluster.without_gpu, run) as workers:
-        quality, diagnosed = measure_and_diagnose(trees, config, workers)
-    write_quality(config, quality, diagnosed)
+        quality, findings = measure_and_diagnose(trees, config, workers)
+    write_quality(config, quality, findings)
 
 
 if __name__ == "__main__":

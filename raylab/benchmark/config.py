@@ -128,7 +128,7 @@ class QualityConfig(JobConfig):
     """Smallest difference of interest, in (0, 1); models that differ by less are called
     equivalent where that is certain."""
     detect: Fraction | None = None
-    """Difference in (0, 1) whose number of items for a power of 80 % is wanted."""
+    """Difference in (0, 1); the job says how many items detect it with a power of 80 %."""
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
     target_data: TargetData = TargetData()
     reference_datasets: tuple[ReferenceDataset, ...] = ()

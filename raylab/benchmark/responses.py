@@ -111,8 +111,10 @@ class Responses:
         with np.errstate(invalid="ignore"):
             scores = np.where(counts > 0, sums / counts, np.nan).reshape(shape)
         first = np.empty(len(items), np.int64)
+        # Of several rows of an item the last one written stays: backwards, that is the first row.
         first[cell[::-1] % len(items)] = np.arange(len(cell))[::-1]
         about = self.table.iloc[first]
+        # An item without a declared cluster is a cluster of its own.
         alone = np.where(about["cluster"] == "", np.arange(len(about)), -1)
         return Matrix(
             scores=scores,
@@ -150,7 +152,7 @@ class Responses:
         """The items that each model answered, by model and task.
 
         Columns: the numbers of items `answered`, of the task's `items`, and of responses
-        `left_out`. Models whose every response is left out have a row too.
+        `left_out`. A model has a row too where all of its responses are left out.
         """
         pairs = ["model", "task"]
         rows: Any = self.table[[*pairs, "item"]].drop_duplicates().astype(str)
@@ -236,12 +238,8 @@ def make_responses(
 ) -> Responses:
     """Returns responses from a frame with `model`, `item`, `score` and any other `COLUMNS`.
 
-    Args:
-        rows: The frame; names may be texts.
-        items: The items, by name, with any columns of `ITEM_COLUMNS`.
-        logs: The files that were read.
-        left_out: See `Responses`.
-        examples: See `Responses`.
+    Names may be texts. The items are indexed by name and have any of the `ITEM_COLUMNS`; all else
+    is as in `Responses`.
 
     Raises:
         DataError: There are no rows.
@@ -269,7 +267,7 @@ def make_responses(
 
 
 def normalise(text: str) -> str:
-    """Returns the form in which answers are compared."""
+    """Returns the form of an answer that is compared with others."""
     form = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     if letter := CHOICE.fullmatch(form):
         return letter[1]
@@ -292,6 +290,7 @@ def _commonest(size: int, places: NDArray[np.int64], codes: NDArray[np.int64]) -
     """Returns the commonest code of each place, the first of several, -1 where there is none."""
     commonest, span = np.full(size, -1, np.int32), int(codes.max(initial=0)) + 1
     pairs, first, counts = np.unique(places * span + codes, return_index=True, return_counts=True)
+    # Of two assignments to one place the later counts: the greatest count, and the first of equals.
     order = np.lexsort((-first, counts))
     commonest[pairs[order] // span] = pairs[order] % span
     return commonest

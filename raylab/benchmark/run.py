@@ -1,11 +1,19 @@
-"""A benchmark from its configuration to its pages: trees are read once, measured and diagnosed."""
+"""A benchmark from its configuration to its pages: trees are read once, measured and diagnosed.
+
+The example is ten models' answers to 600 items of MMLU, in which people looked for errors.
+`mmlu_redux.csv` names the source and the licence. It has no texts. Of the 2,792 items in every
+other subject of MMLU-Redux, it has the 600 whose names have the smallest SHA-256, whatever their
+labels. The shares that suspects state are from all 2,792 (`raylab.benchmark.checks.wrong_keys`).
+"""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from raylab.benchmark.checks.diagnosis import Diagnosed, diagnose
+import pandas as pd
+
+from raylab.benchmark.checks.diagnosis import Findings, diagnose
 from raylab.benchmark.config import Layout, QualityConfig
-from raylab.benchmark.example import describe_confirmed, write_example
 from raylab.benchmark.figures.measure import measure
 from raylab.benchmark.figures.record import QUALITY, Quality
 from raylab.benchmark.logs.join import TreeScores
@@ -13,19 +21,28 @@ from raylab.benchmark.logs.reading import read_trees, require_responses
 from raylab.benchmark.logs.trees import ScoreTree, find_tree, find_trees, log_layout
 from raylab.benchmark.pages.quality import log_quality
 from raylab.benchmark.pages.sentences import log_verdict
-from raylab.benchmark.responses import make_responses
+from raylab.benchmark.responses import Responses, make_responses
 from raylab.core.errors import ConfigError, DataError
 from raylab.core.files import Place
 from raylab.core.log import log_line
+from raylab.core.printable import join_names
 from raylab.core.runs.run import Run
 from raylab.core.tracking import track
 from raylab.core.workers import Workers
 
 EXAMPLE = "example-scores"
+FIRST = 20
+"""Suspects of the example whose labels are counted, and most names of a note."""
+
+
+def read_example() -> pd.DataFrame:
+    """Returns the items by name: `subject`, `key`, `label`, and the answer of each model."""
+    table = Path(__file__).with_name("mmlu_redux.csv")
+    return pd.read_csv(table, comment="#", dtype=str, index_col="item")
 
 
 def with_example(config: QualityConfig) -> QualityConfig:
-    """Writes the example, and returns the configuration that measures it.
+    """Writes the example as a table, and returns the configuration that measures it.
 
     Raises:
         ConfigError: The storage is not a local directory.
@@ -33,7 +50,15 @@ def with_example(config: QualityConfig) -> QualityConfig:
     place = Place.at(config.storage) / EXAMPLE
     if not place.is_local:
         raise ConfigError(f"example=true writes to a local directory, not to {place}: set storage=")
-    write_example(place.path)
+    # What people found stays out of the table, so that the diagnosis cannot read it.
+    items = read_example().drop(columns="label").reset_index()
+    items["item"] = items["item"].str.partition("/")[2]
+    table = items.rename(columns={"subject": "task", "key": "target"}).melt(
+        ["task", "item", "target"], var_name="model", value_name="answer"
+    )
+    table["score"] = (table["answer"] == table["target"]).astype(int)
+    Path(place.path).mkdir(parents=True, exist_ok=True)
+    table.to_csv(Path(place.path, "scores.csv"), index=False)
     log_line(f"answers of ten models to 600 items of MMLU: {place}", uri=str(place))
     settings = config.quality_eval_cfg.model_copy(update={"scores_root_dir": str(place)})
     return config.model_copy(update={"quality_eval_cfg": settings})
@@ -41,7 +66,7 @@ def with_example(config: QualityConfig) -> QualityConfig:
 
 def measure_and_diagnose(
     trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers
-) -> tuple[Quality, Diagnosed | None]:
+) -> tuple[Quality, Findings | None]:
     """Measures score trees and diagnoses their benchmark, if that is configured."""
     second = find_trees(config.forms[1], [], config.layout) if config.forms else []
     read = _read([*trees, *second], config, workers, samples=config.diagnosis)
@@ -67,13 +92,33 @@ def measure_and_diagnose(
             "for both",
             logging.WARNING,
         )
+    if form is not None:
+        notes = (*quality.reading.notes, *_notes_on_forms(responses, form, forms[0]))
+        reading = quality.reading.model_copy(update={"notes": notes})
+        quality = quality.model_copy(update={"reading": reading})
     wanted = config.baseline, config.smallest_difference, config.detect
-    diagnosed = diagnose(responses, *wanted, form)
+    findings = diagnose(responses, *wanted, form)
     if config.example:
-        confirmed = describe_confirmed(diagnosed.diagnosis.suspects)
-        diagnosis = diagnosed.diagnosis.model_copy(update={"confirmed": confirmed})
-        diagnosed = diagnosed._replace(diagnosis=diagnosis)
-    return quality, diagnosed
+        faulty = read_example()["label"] != "ok"
+        first = [suspect.item for suspect in findings.diagnosis.suspects.listed[:FIRST]]
+        confirmed = (
+            f"People had found an error in {faulty[first].sum()} of the first {len(first)} "
+            f"suspects, and in {faulty.sum()} of all {len(faulty)} items (MMLU-Redux)."
+        )
+        diagnosis = findings.diagnosis.model_copy(update={"confirmed": confirmed})
+        findings = findings._replace(diagnosis=diagnosis)
+    return quality, findings
+
+
+def _notes_on_forms(first: Responses, second: Responses, read: TreeScores) -> Iterator[str]:
+    """Yields what the second form lacks, and what was read of it with a remark."""
+    for reason, count in second.left_out.items():
+        yield f"second form: {count:,} {reason} do not count, as {second.examples[reason]}"
+    yield from (f"second form: {note}" for note in read.reading.notes)
+    models = {*first.matrix.models}, {*second.matrix.models}
+    for place, name in enumerate(("first", "second")):
+        if alone := sorted(models[place] - models[1 - place]):
+            yield f"only the {name} form has {join_names(alone, FIRST)}, which is not compared"
 
 
 def measure_trees(trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers) -> Quality:
@@ -95,15 +140,15 @@ def _read(
     return read
 
 
-def write_quality(config: QualityConfig, quality: Quality, diagnosed: Diagnosed | None) -> None:
+def write_quality(config: QualityConfig, quality: Quality, findings: Findings | None) -> None:
     """Writes the files of a finished run, and prints the figures and the diagnosis, if any."""
     run = Run.open(config)
     run.write_record(quality)
     track(config.tracking, run, 0, quality_figures(quality))
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
-    if diagnosed is not None:
-        _write_diagnosis(run, diagnosed, quality)
+    if findings is not None:
+        _write_diagnosis(run, findings, quality)
     run.finish()
 
 
@@ -131,9 +176,9 @@ def diagnose_scores(run: Run, subdir: str, workers: Workers | None) -> None:
         _write_diagnosis(run, diagnose(make_responses(read.table.assign(item=items))))
 
 
-def _write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = None) -> None:
-    log_verdict(diagnosed.diagnosis)
+def _write_diagnosis(run: Run, findings: Findings, quality: Quality | None = None) -> None:
+    log_verdict(findings.diagnosis)
     # Charts take a second to import.
     from raylab.benchmark.pages.diagnosis import write_diagnosis
 
-    write_diagnosis(run, diagnosed, quality)
+    write_diagnosis(run, findings, quality)

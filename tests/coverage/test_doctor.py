@@ -11,9 +11,8 @@ from scipy import stats
 
 from raylab.benchmark.checks.differences import compare_pairs
 from raylab.benchmark.checks.forms import compare_forms
-from raylab.benchmark.checks.models import estimate_means
+from raylab.benchmark.checks.models import estimate_means, measure_stability
 from raylab.benchmark.checks.noise import measure_noise
-from raylab.benchmark.checks.stability import measure_stability
 from raylab.core.stats import Array
 from tests.benchmark.checks.simulation import (
     NAMES,

@@ -9,11 +9,11 @@ from raylab.core.stats import Array
 
 Codes = NDArray[np.int32]
 COPY = 0.95
-"""Share of the items that one of two models fails from which equal answers make a copy."""
+"""Least share of equal answers, among the items that either of two models fails, of a copy."""
 GRID, STEPS = (np.arange(40) + 0.5) / 40, 300
 """Shares of models that may give an answer, and steps of their estimation."""
 MIN_SURE, MAX_SURE, USUAL = 0.5, 0.9, 0.95
-"""Bounds of the share from which nearly all models agree, and the share of items that it uses."""
+"""Bounds of the share of models that are nearly all, and the share of items that sets it."""
 MIN_RATIO = 6.0
 """Least likelihood ratio statistic of such answers; by chance in 1 of 100 (Self, Liang 1987)."""
 
@@ -32,6 +32,7 @@ def count_effective(scores: Array) -> Figure:
     models = int(varied.sum())
     if models < 2:
         return Figure(count=models, reason="fewer than two models have different scores")
+    # Each pair correlates over the items that both models have.
     standard, kept = centred[varied] / scale[varied], present[varied].astype(float)
     with np.errstate(invalid="ignore"):
         correlations = np.nan_to_num(standard @ standard.T / (kept @ kept.T))
@@ -83,6 +84,7 @@ def judge_agreement(models: Codes, other: Codes, wrong: Codes, alike: Codes) -> 
     likelihood = np.exp(ways + xlogy(votes_for, GRID) + xlog1py(size - votes_for, -GRID))
     chances, fit = _estimate(likelihood, sizes)
     _, without = _estimate(likelihood[:, ~agreed], sizes)
+    # Without a clear gain, the shares above the bound may be chance, and no item is accused.
     if 2 * (fit - without) < MIN_RATIO:
         return np.zeros(len(models))
     return chances[:, agreed].sum(axis=1)[places.reshape(-1)]

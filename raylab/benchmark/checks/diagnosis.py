@@ -14,10 +14,10 @@ from raylab.benchmark.checks.models import (
     Usage,
     make_parts,
     measure_models,
+    measure_stability,
     measure_usage,
 )
 from raylab.benchmark.checks.noise import Noise, measure_noise
-from raylab.benchmark.checks.stability import measure_stability
 from raylab.benchmark.checks.suspects import Suspects, find_suspects, judge_items
 from raylab.benchmark.checks.wrong_keys import judge_keys
 from raylab.benchmark.responses import Reading, Responses
@@ -73,7 +73,7 @@ class Diagnosis(Record):
     """A sentence on how many suspects people confirmed, for the example."""
 
 
-class Diagnosed(NamedTuple):
+class Findings(NamedTuple):
     """A diagnosis and the table of items behind it."""
 
     diagnosis: Diagnosis
@@ -87,15 +87,11 @@ def diagnose(
     margin: float | None = None,
     detect: float | None = None,
     form: Responses | None = None,
-) -> Diagnosed:
+) -> Findings:
     """Computes every figure of a benchmark's responses.
 
-    Args:
-        responses: The responses to its items.
-        baseline: Model that every other one is compared with too.
-        margin: Smallest difference of interest, for equivalence.
-        detect: Difference whose number of items is wanted.
-        form: The responses to a second form of the benchmark.
+    `baseline`, `margin` and `detect` are those of `compare_models`; `form` has the responses to a
+    second form of the benchmark.
 
     Raises:
         ConfigError: The baseline has no scores.
@@ -126,4 +122,4 @@ def diagnose(
         suspects=suspects,
         forms=None if form is None else compare_forms(matrix, form.matrix),
     )
-    return Diagnosed(diagnosis, judged.assign(reasons=reasons))
+    return Findings(diagnosis, judged.assign(reasons=reasons))

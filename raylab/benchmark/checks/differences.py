@@ -8,8 +8,8 @@ arXiv 2411.00640).
   overrate few differing items.
 - Otherwise the standard error and the degrees of freedom of t are those of `sampling`, with fixed
   strata and clusters. No p-value is below 2^(1 - n), the smallest that n differing items can give.
-  Below 20 clusters, whose sums may agree by chance, it takes the error of independent items if that
-  is larger; the interval, which is for one pair, does not.
+  The sums of fewer than 20 clusters may agree by chance, so the test then takes the error of
+  independent items if that is larger. The interval does not, because it is for one pair.
 
 Holm's correction (Scand. J. Stat. 6, 1979) covers all pairs, or all models that are compared with a
 baseline: with equal models, at most 5 % of benchmarks show any difference. Two models are
@@ -107,7 +107,11 @@ class Differences(Part):
     """The decisions about all pairs of models."""
 
     pairs: int
-    """Number of pairs of models."""
+    """Number of pairs of models that have an item in common."""
+    disjoint: int
+    """Number of pairs that have none, which are not compared."""
+    exact: bool
+    """True if the test is McNemar's, false if it is the t-test."""
     apart: int
     """Number of pairs whose difference is real; at most 5 % of benchmarks have a wrong one."""
     clusters: int | None
@@ -146,7 +150,7 @@ def compare_models(
         matrix: The scores.
         baseline: Model that every other one is compared with too.
         margin: Smallest difference of interest, for equivalence.
-        detect: Difference whose number of items is wanted.
+        detect: Difference; the number of items that detect it is wanted.
 
     Raises:
         ConfigError: The baseline has no scores.
@@ -159,11 +163,15 @@ def compare_models(
     ranks = pd.Series(-np.round(fit_items(matrix)[0], 12)).rank(method="min").to_numpy(int)
     order = np.argsort(ranks, kind="stable")
     models = tuple(matrix.models[model] for model in order)
+    # With the best first, a pair's difference is seldom below 0, and a record holds the best pairs.
     best_first = replace(matrix, scores=matrix.scores[order], models=models)
     table, means, number = compare_pairs(best_first, margin), best_first.means, len(models)
     wins = np.zeros((number, number))
     wins[table["first"], table["second"]] = np.sign(table["difference"]) * table["apart"]
     wins -= wins.T
+    shared = np.zeros((number, number), bool)
+    shared[table["first"], table["second"]] = table["items"] > 0
+    shared |= shared.T
     ranks = ranks[order]
     ranked = {
         "model": models,
@@ -171,11 +179,13 @@ def compare_models(
         "low": np.minimum((wins < 0).sum(axis=1) + 1, ranks),
         "high": np.maximum(number - (wins > 0).sum(axis=1), ranks),
         "below_lower": [
-            bool((means[ranks < rank] < mean - TINY).any())
-            for rank, mean in zip(ranks, means, strict=True)
+            bool((shared[model] & (ranks < ranks[model]) & (means < means[model] - TINY)).any())
+            for model in range(number)
         ],
     }
-    pairs, apart, size = len(table), int(table["apart"].to_numpy().sum()), len(matrix.items)
+    pairs, apart = (int(table[name].to_numpy(bool).sum()) for name in ("items", "apart"))
+    size = len(matrix.items)
+    # Where Holm's procedure stops, this is the level that a further pair would have to pass.
     level = LEVEL / max(1, pairs - apart)
     exact, against = is_exact(matrix), table[:0]
     power = typical_power(table, exact, level)
@@ -188,6 +198,8 @@ def compare_models(
         against = _decide(against.assign(first=others, second=base), margin)
     return Differences(
         pairs=pairs,
+        disjoint=len(table) - pairs,
+        exact=exact,
         apart=apart,
         clusters=len(np.unique(matrix.clusters)) if is_clustered(matrix) else None,
         smallest=smallest_difference(power),
@@ -239,12 +251,16 @@ def compare_pairs(matrix: Matrix, margin: float | None = None) -> pd.DataFrame:
 
 def _decide(table: pd.DataFrame, margin: float | None) -> pd.DataFrame:
     """Returns rows of comparisons with the decisions about them together."""
-    adjusted = holm(table["p"].to_numpy())
+    # A pair without common items is not compared, and makes no other comparison harder.
+    compared, adjusted = table["items"].to_numpy() > 0, np.ones(len(table))
+    adjusted[compared] = holm(table["p"].to_numpy()[compared])
     table = table.assign(adjusted=adjusted, apart=adjusted <= LEVEL, equivalent=None)
     if margin is not None:
         steps = (margin - table["centre"].abs()) / table["error"]
         within = np.nan_to_num(stdtr(table["freedom"], -steps), nan=1.0)
-        table["equivalent"] = holm(within) <= LEVEL
+        equivalent = np.zeros(len(table), bool)
+        equivalent[compared] = holm(within[compared]) <= LEVEL
+        table["equivalent"] = equivalent
     return table
 
 
@@ -290,11 +306,34 @@ def _measure(design: SamplingDesign, values: Array, weights: Array, exact: bool)
 def _test(measured: Sequence[_Columns], exact: bool) -> pd.DataFrame:
     columns = {name: np.concatenate([each[name] for each in measured]) for name in measured[0]}
     table = pd.DataFrame(columns).assign(differing=columns["up"] + columns["down"])
-    table = _by_mcnemar(table) if exact else _by_student(table)
-    error, differing = table["error"], table["differing"]
+    items, differing = table["items"], table["differing"]
+    if exact:
+        up, down = table["up"], table["down"]
+        # Bonett and Price add one item that differs in each direction.
+        centre = (up - down) / (items + 2)
+        error = np.sqrt(((differing + 2) / (items + 2) - centre**2) / (items + 2))
+        table = table.assign(
+            difference=(up - down) / items,
+            centre=centre,
+            error=np.where(items > 0, error, np.nan),
+            unclustered=np.nan,
+            freedom=np.inf,
+            clusters=items,
+            p=np.minimum(1.0, 2 * binomial(np.minimum(up, down), differing, 0.5)),
+        )
+    else:
+        error, clusters = table["error"], table["clusters"]
+        # The sums of few clusters may agree by chance.
+        larger = table[["error", "unclustered"]].max(axis=1)
+        steps = table["difference"].abs() / error.where(clusters >= FEW_CLUSTERS, larger)
+        p = 2 * stdtr(np.fmax(table["freedom"], TINY), -steps)
+        fewest = np.where(error <= TINY, np.minimum(clusters, differing), differing)
+        p = np.minimum(np.fmax(p, 2.0 ** (1 - fewest)), 1.0)
+        table = table.assign(centre=table["difference"], p=np.where(error.isna(), 1.0, p))
+    error = table["error"]
     half = stdtrit(table["freedom"], 1 - LEVEL / 2) * error
     reasons = [
-        table["items"] == 0,
+        items == 0,
         error.isna(),
         differing == 0,
         differing < MIN_DIFFERING,
@@ -309,33 +348,6 @@ def _test(measured: Sequence[_Columns], exact: bool) -> pd.DataFrame:
     if not exact:
         table.loc[codes >= 0, ["error", "low", "high"]] = np.nan
     return table
-
-
-def _by_student(table: pd.DataFrame) -> pd.DataFrame:
-    error, clusters, differing = table["error"], table["clusters"], table["differing"]
-    # The sums of few clusters may agree by chance.
-    larger = table[["error", "unclustered"]].max(axis=1)
-    steps = table["difference"].abs() / error.where(clusters >= FEW_CLUSTERS, larger)
-    p = 2 * stdtr(np.fmax(table["freedom"], TINY), -steps)
-    fewest = np.where(error <= TINY, np.minimum(clusters, differing), differing)
-    p = np.minimum(np.fmax(p, 2.0 ** (1 - fewest)), 1.0)
-    return table.assign(centre=table["difference"], p=np.where(error.isna(), 1.0, p))
-
-
-def _by_mcnemar(table: pd.DataFrame) -> pd.DataFrame:
-    up, down, differing, items = (table[name] for name in ("up", "down", "differing", "items"))
-    # One more item is added that differs in each direction.
-    centre = (up - down) / (items + 2)
-    error = np.sqrt(((differing + 2) / (items + 2) - centre**2) / (items + 2))
-    return table.assign(
-        difference=(up - down) / items,
-        centre=centre,
-        error=np.where(items > 0, error, np.nan),
-        unclustered=np.nan,
-        freedom=np.inf,
-        clusters=items,
-        p=np.minimum(1.0, 2 * binomial(np.minimum(up, down), differing, 0.5)),
-    )
 
 
 def _records(models: Sequence[str], table: Any) -> tuple[Difference, ...]:

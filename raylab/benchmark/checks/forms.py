@@ -5,9 +5,9 @@ minus that on the first, over the items that it answered in both, with the error
 with the interval of Bonett and Price where answers are right or wrong.
 
 Means of models correlate less than what they measure, because of noise. The corrected correlation
-takes the covariance of the errors from that of the means (disattenuation, for forms whose errors
-correlate because their items do). Its interval is that of simulated means whose truth has the
-corrected covariance.
+subtracts the covariance of the errors from that of the means (disattenuation; errors of two forms
+correlate because their items do). Its interval is that of simulated means. Their true covariance is
+the corrected one.
 """
 
 from dataclasses import replace
@@ -115,7 +115,29 @@ def compare_forms(first: Matrix, second: Matrix) -> Forms:
     own = np.asarray(both.any(axis=0))[None] * before.weights
     whole = compare_values(design, mean[None], own, exact=False)
     (overall,) = _shifts(whole.assign(model="", adjusted=whole["p"]))
-    broken = _broken(before, after)
+    moved = after.scores - before.scores
+    lost, won = (moved < -TINY).sum(axis=0), (moved > TINY).sum(axis=0)
+    net = lost - won
+    # What all items lose is a shift of the form, and breaks no item.
+    excess = net - np.median(net)
+    ordered = np.sort(excess)
+    as_bad = len(net) - np.searchsorted(ordered, excess)
+    as_good = np.searchsorted(ordered, -excess, "right")
+    by_chance = np.minimum((as_good + 1) / as_bad, 1.0)
+    # A greater loss is never likelier by chance than a smaller one (as of q-values).
+    order = np.argsort(excess, kind="stable")
+    by_chance[order] = np.minimum.accumulate(by_chance[order])
+    changed = pd.DataFrame(
+        {
+            "item": before.items,
+            "lost": lost,
+            "won": won,
+            "change": mean,
+            "by_chance": by_chance,
+        }
+    )
+    worst_first = np.lexsort((mean, -net))
+    broken = make_parts(ChangedItem, changed.iloc[worst_first[net[worst_first] >= MIN_CHANGED]])
     return Forms(
         models=len(models),
         items=len(items),
@@ -186,27 +208,3 @@ def _root(covariance: Array) -> Array:
     """Returns the symmetric square root of a matrix, without negative directions."""
     values, vectors = np.linalg.eigh(covariance)
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-
-
-def _broken(before: Matrix, after: Matrix) -> tuple[ChangedItem, ...]:
-    """Returns the items that lost models, the worst first."""
-    change = after.scores - before.scores
-    lost, won = (change < -TINY).sum(axis=0), (change > TINY).sum(axis=0)
-    means = np.nansum(change, axis=0) / np.maximum((~np.isnan(change)).sum(axis=0), 1)
-    net = lost - won
-    # What all items lose is a shift of the form, and breaks no item.
-    excess = net - np.median(net)
-    ordered = np.sort(excess)
-    as_bad = len(net) - np.searchsorted(ordered, excess)
-    as_good = np.searchsorted(ordered, -excess, "right")
-    table = pd.DataFrame(
-        {
-            "item": before.items,
-            "lost": lost,
-            "won": won,
-            "change": means,
-            "by_chance": np.minimum((as_good + 1) / as_bad, 1.0),
-        }
-    )
-    order = np.lexsort((means, -net))
-    return make_parts(ChangedItem, table.iloc[order[net[order] >= MIN_CHANGED]])

@@ -137,11 +137,25 @@ class _Cells:
 def measure_noise(responses: Responses) -> Noise:
     """Measures where the variance of scores comes from.
 
-    Args:
-        responses: Scores of models on items. Generations count if there are two or more, epochs if
-            some model answers an item of a generation more than once.
+    Generations count if there are two or more, epochs if some model answers an item of a generation
+    more than once.
     """
-    clustered, cells = is_clustered(responses.matrix), _cells(responses)
+    table, matrix = responses.table, responses.matrix
+    design, clustered = SamplingDesign(matrix), is_clustered(matrix)
+    places = np.argsort(design.order)
+    generation, model, item = (
+        np.unique(table[name].cat.codes, return_inverse=True)[1]
+        for name in ("generation", "model", "item")
+    )
+    shape = int(generation.max()) + 1, len(matrix.models), len(matrix.items)
+    place = np.ravel_multi_index((generation, model, places[item]), shape)
+    score = table["score"].to_numpy(float)
+    counts, sums, squares = (
+        np.bincount(place, weights, int(np.prod(shape))).reshape(shape).astype(float)
+        for weights in (None, score, score**2)
+    )
+    starts = np.array([0]), design.strata, design.cells, np.arange(shape[2])
+    cells = _Cells(counts, sums, squares, starts)
     names = _estimable(cells)
     fit = _Fit(cells, names) if names else None
     components, designs = list[Component](), list[Design]()
@@ -176,25 +190,6 @@ def measure_noise(responses: Responses) -> Noise:
         designs=tuple(designs),
         signal_to_noise=signal,
     )
-
-
-def _cells(responses: Responses) -> _Cells:
-    table, matrix = responses.table, responses.matrix
-    design = SamplingDesign(matrix)
-    places = np.argsort(design.order)
-    generation, model, item = (
-        np.unique(table[name].cat.codes, return_inverse=True)[1]
-        for name in ("generation", "model", "item")
-    )
-    shape = int(generation.max()) + 1, len(matrix.models), len(matrix.items)
-    place = np.ravel_multi_index((generation, model, places[item]), shape)
-    score = table["score"].to_numpy(float)
-    counts, sums, squares = (
-        np.bincount(place, weights, int(np.prod(shape))).reshape(shape).astype(float)
-        for weights in (None, score, score**2)
-    )
-    starts = np.array([0]), design.strata, design.cells, np.arange(shape[2])
-    return _Cells(counts, sums, squares, starts)
 
 
 def _estimable(cells: _Cells) -> list[str]:
@@ -233,7 +228,7 @@ def _why_missing(name: str, cells: _Cells) -> str:
 
 
 def _base(unit: Unit) -> Unit:
-    """Returns the fixed unit whose sum of squares is subtracted from that of another."""
+    """Returns the fixed unit below a unit: its sum of squares is subtracted from the unit's."""
     return (False, unit[1], STRATUM) if unit[2] > STRATUM else MEAN
 
 
@@ -327,16 +322,33 @@ class _Fit:
 
 
 def _draw(cells: _Cells, names: Sequence[str], estimates: Array, factors: Array) -> Array:
-    """Returns (draws, components) variances, which may be negative.
+    """Returns (draws, components) variances, the residual last; they may be negative.
 
-    Args:
-        cells: The scores.
-        names: The components, the residual last.
-        estimates: (components,) variances.
-        factors: Contributions of each component to the mean square of each effect.
+    The factors are the contributions of each component to the mean square of each effect.
     """
-    random, (generations, models, _) = np.random.default_rng(SEED), cells.counts.shape
-    drawn, errors, freedoms = np.zeros((DRAWS, len(estimates))), *_errors(cells, names[:-1])
+    generations, models, items = cells.counts.shape
+    # The two-way jackknife leaves out blocks of models, of clusters, and of what both share.
+    random, clusters = np.random.default_rng(SEED), len(cells.starts[CLUSTER])
+    sizes = np.diff(cells.starts[CLUSTER], append=items)
+    first, second = random.permutation(models), np.repeat(random.permutation(clusters), sizes)
+    variances, blocks = list[Array](), list[int]()
+    for parts in (
+        (first % min(models, MAX_BLOCKS))[:, None],
+        second % min(clusters, MAX_BLOCKS),
+        (first[:, None] + second) % min(max(models, clusters), MAX_BLOCKS),
+    ):
+        blocks.append(int(parts.max()) + 1)
+        left = [
+            _solve(_equations(cells.without(parts == n), names[:-1])) for n in range(blocks[-1])
+        ]
+        variances.append(np.var(left, axis=0) * (blocks[-1] - 1))
+    by_models, by_items, both = variances
+    total = np.maximum(by_models + by_items - both, (by_models + by_items) / 2)
+    # The estimates without a model are skewed, so they count half (see `make coverage`).
+    weighed = 2 * by_models**2 / (blocks[0] - 1) + by_items**2 / (blocks[1] - 1)
+    errors = np.sqrt(total)
+    freedoms = np.maximum((by_models + by_items) ** 2 / np.maximum(weighed, TINY), 1.0)
+    random, drawn = np.random.default_rng(SEED), np.zeros((DRAWS, len(estimates)))
     places = {name: place for place, name in enumerate(names)}
     noise = [places[name] for name in (RESIDUAL, *OF_ITEMS) if name in places]
     for n in noise:
@@ -355,27 +367,3 @@ def _draw(cells: _Cells, names: Sequence[str], estimates: Array, factors: Array)
             drawn[:, n] = square * freedom / random.chisquare(freedom, DRAWS) - below
             noise.append(n)
     return drawn
-
-
-def _errors(cells: _Cells, names: Sequence[str]) -> tuple[Array, Array]:
-    """Returns standard errors and degrees of freedom by the two-way jackknife."""
-    random, (_, models, items) = np.random.default_rng(SEED), cells.counts.shape
-    clusters = len(cells.starts[CLUSTER])
-    sizes = np.diff(cells.starts[CLUSTER], append=items)
-    first, second = random.permutation(models), np.repeat(random.permutation(clusters), sizes)
-    variances, freedoms = list[Array](), list[int]()
-    # Blocks of models, of clusters, and of what both share.
-    for parts in (
-        (first % min(models, MAX_BLOCKS))[:, None],
-        second % min(clusters, MAX_BLOCKS),
-        (first[:, None] + second) % min(max(models, clusters), MAX_BLOCKS),
-    ):
-        blocks = range(int(parts.max()) + 1)
-        estimates = [_solve(_equations(cells.without(parts == n), names)) for n in blocks]
-        freedoms.append(len(blocks) - 1)
-        variances.append(np.var(estimates, axis=0) * freedoms[-1])
-    (of_models, of_items, both), (by_model, by_item, _) = variances, freedoms
-    total = np.maximum(of_models + of_items - both, (of_models + of_items) / 2)
-    # The estimates without a model are skewed, so they count half (see `make coverage`).
-    parts = 2 * of_models**2 / by_model + of_items**2 / by_item
-    return np.sqrt(total), np.maximum((of_models + of_items) ** 2 / np.maximum(parts, TINY), 1.0)

@@ -23,7 +23,7 @@ GROWTH = 0.75
 """Share of items that models answer differently beyond that of equal models, over the squared
 difference of their means: 0.7 to 0.85 where logits are normal and means between 0.5 and 0.75."""
 MAX_ITEMS = 10**7
-"""Number of items from which on more are no answer."""
+"""Most items that are an answer to what is needed."""
 STEPS = 2**20
 """Number of differences among which the smallest is searched."""
 TAIL = 1e-9
@@ -42,16 +42,16 @@ class PowerPoint(Part):
 
 
 def typical_power(table: pd.DataFrame, exact: bool, level: float) -> Power | str:
-    """Returns the power for a typical pair, or the reason why it is unknown.
+    """Returns the power for a typical pair of `compare_pairs`, or the reason why it is unknown.
 
-    Args:
-        table: The pairs, by `compare_pairs`.
-        exact: Whether the test is McNemar's.
-        level: Level of the test.
+    The test is McNemar's where answers are `exact`, else the t-test.
     """
     usable: Any = table.dropna(subset=["error"])
     if usable.empty:
-        return "no pair has a standard error" if len(table) else "it needs two models"
+        if not len(table):
+            return "it needs two models"
+        share = table["items"].to_numpy().any()
+        return "no pair has a standard error" if share else "these models share no items"
     if usable["clusters"].median() < FEW_CLUSTERS:
         usable = usable.assign(error=usable[["error", "unclustered"]].max(axis=1))
     typical = usable[["items", "differing", "error", "freedom"]].median()
@@ -84,9 +84,12 @@ def mcnemar_power(items: int, differing: float, gap: float, level: float) -> flo
         level: Level of the test.
     """
     differing = min(max(differing, gap), 1.0)
-    ends = bdtrik((TAIL, 1 - TAIL), items, differing) if differing < 1 else (items, items)
-    numbers = np.arange(np.ceil(ends[0]), np.ceil(ends[1]) + 1)
+    low, high = bdtrik((TAIL, 1 - TAIL), items, differing) if differing < 1 else (items, items)
+    # Of few items, the quantiles below the first and above the last number are NaN.
+    low, high = np.nan_to_num(low, nan=0.0), np.nan_to_num(high, nan=float(items))
+    numbers = np.arange(np.ceil(max(low, 0.0)), np.ceil(min(high, items)) + 1)
     critical = np.ceil(bdtrik(level / 2, np.maximum(numbers, 1), 0.5))
+    # Rounding may end one too high; a test beyond its level would overstate its power.
     critical -= binomial(critical, numbers, 0.5) > level / 2 * (1 + TINY)
     detected = binomial(critical, numbers, (1 - gap / differing) / 2)
     up_to = binomial(np.append(numbers[0] - 1, numbers), items, differing)
@@ -97,6 +100,7 @@ def smallest_difference(power: Power | str, times: float = 1.0) -> Figure:
     """Returns the difference that is detected with a multiple of the items."""
     if isinstance(power, str):
         return Figure(reason=power)
+    # Power grows with the difference, so the smallest one is found by bisection.
     step = 1 + bisect_left(
         range(1, STEPS + 1), True, key=lambda step: power(times, step / STEPS) >= POWER
     )

@@ -122,12 +122,27 @@ class SamplingDesign:
         shares = own / np.maximum(totals, TINY)[:, self._stratum]
         residuals = sums - own * np.nan_to_num(base)[:, self._stratum]
         expected = squares * (1 - 2 * shares) + shares**2 * all_squares[:, self._stratum]
-        residuals, expected, whole = map(self._by_cluster, (residuals, expected, squares))
+        residuals, expected, whole = (
+            each
+            if self._is_nested
+            else np.add.reduceat(each[:, self._across], self._clusters, axis=1)
+            for each in (residuals, expected, squares)
+        )
         free = expected > TINY * whole
         scale = np.sqrt(np.divide(whole, expected, out=np.zeros_like(whole), where=free))
         # Many rows of single items weigh about alike in a stratum, which gives the same.
         if not self._is_single or len(own) == 1:
-            freedom = self._freedom(scale, squares, shares, all_squares, whole)
+            # Satterthwaite's degrees of freedom. The square of the error sums squares of correlated
+            # normal variables: its expectation, squared, over the sum of all squared covariances.
+            # Two clusters of a stratum correlate by its mean, those of other strata do not.
+            adjust = scale if self._is_nested else scale[:, self._cluster]
+            q, v = adjust * squares, adjust * shares
+            itself = (v * (all_squares[:, self._stratum] * v - 2 * q)) ** 2
+            qq, vv, qv, diagonal = map(self._by_stratum, (q * q, v * v, q * v, itself))
+            every = 2 * (qq * vv + qv**2) - 4 * all_squares * qv * vv + (all_squares * vv) ** 2
+            between = np.maximum(every - diagonal, 0.0).sum(axis=1)
+            within = (whole**2).sum(axis=1)
+            freedom = whole.sum(axis=1) ** 2 / np.maximum(within + between, TINY**2)
         return Means(
             values=mean[:, 0],
             parts=residuals * (scale / np.where(total > 0, total, 1.0)),
@@ -138,30 +153,6 @@ class SamplingDesign:
 
     def _by_stratum(self, cells: Array) -> Array:
         return np.add.reduceat(cells, self._starts, axis=1)
-
-    def _by_cluster(self, cells: Array) -> Array:
-        if self._is_nested:
-            return cells
-        return np.add.reduceat(cells[:, self._across], self._clusters, axis=1)
-
-    def _freedom(
-        self, scale: Array, squares: Array, shares: Array, all_squares: Array, clusters: Array
-    ) -> Array:
-        """Returns Satterthwaite's degrees of freedom.
-
-        The error's square is a sum of squares of correlated normal variables: its expectation,
-        squared, over the sum of all squared covariances. Two clusters of a stratum correlate by its
-        mean, those of other strata do not.
-        """
-        if not self._is_nested:
-            scale = scale[:, self._cluster]
-        q, v = scale * squares, scale * shares
-        own = v * (all_squares[:, self._stratum] * v - 2 * q)
-        qq, vv, qv, diagonal = map(self._by_stratum, (q * q, v * v, q * v, own**2))
-        whole = 2 * (qq * vv + qv**2) - 4 * all_squares * qv * vv + (all_squares * vv) ** 2
-        between = np.maximum(whole - diagonal, 0.0).sum(axis=1)
-        within = (clusters**2).sum(axis=1)
-        return clusters.sum(axis=1) ** 2 / np.maximum(within + between, TINY**2)
 
 
 def is_clustered(matrix: Matrix) -> bool:

@@ -145,9 +145,7 @@ def _center(values: Array) -> Array:
 def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects, pd.Series]:
     """Returns the suspects, and the reasons for each in one text, by item.
 
-    Args:
-        responses: The responses to the items.
-        judged: The figures of the items, by `judge_items` and `judge_keys`.
+    `judged` has the figures of the items, by `judge_items` and `judge_keys`.
     """
     matrix, answers = responses.matrix, responses.answers
     missing: Any = {"text": "", "target": ""}
@@ -245,8 +243,14 @@ def find_duplicates(items: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
     for earlier, later in _candidates(texts):
         if facts[earlier] == facts[later]:
             score = ratio(texts[earlier], texts[later], score_cutoff=100 * MIN_ALIKE) / 100
-            better = score > nearest.get(later, (0.0, 0))[0]
-            if better and _same_words(texts[earlier], texts[later]):
+            if score <= nearest.get(later, (0.0, 0))[0]:
+                continue
+            # Other words make another item: a few may be added, typing errors may be in the others.
+            left, right = WORD.findall(texts[earlier]), WORD.findall(texts[later])
+            edits = editops(left, right)
+            swaps = [(left[e.src_pos], right[e.dest_pos]) for e in edits if e.tag == "replace"]
+            alike = all(ratio(word, other) >= 100 * MIN_ALIKE_WORD for word, other in swaps)
+            if alike and len(edits) - len(swaps) <= MAX_ADDED:
                 nearest[later] = score, earlier
     for later, (score, earlier) in sorted(nearest.items()):
         sentence = f"Its text is nearly that of {originals[texts[earlier]]}."
@@ -256,15 +260,6 @@ def find_duplicates(items: pd.DataFrame) -> Iterator[tuple[str, Reason]]:
 
 def _fold(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def _same_words(*texts: str) -> bool:
-    """Returns whether a few words are added, and all others differ by typing errors at most."""
-    left, right = map(WORD.findall, texts)
-    edits = editops(left, right)
-    swaps = [(left[edit.src_pos], right[edit.dest_pos]) for edit in edits if edit.tag == "replace"]
-    alike = all(ratio(word, other) >= 100 * MIN_ALIKE_WORD for word, other in swaps)
-    return alike and len(edits) - len(swaps) <= MAX_ADDED
 
 
 def _candidates(texts: list[str]) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,6 @@ SOURCE = (
     "free answers in GSM8K-Platinum (arXiv 2502.03461), by the answers of ten models; other "
     "benchmarks and models may have others."
 )
-Bools = NDArray[np.bool_]
 Topics = NDArray[np.int64]
 SHARES = {0.95: 0.4, 0.55: 0.18, 0.2: 0.11, -0.5: 0.07, -inf: 0.03}
 """Stated share of items with a fault, by the least lead."""
@@ -61,7 +60,7 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
     Models fail together, and two wrong ones mostly give the same wrong answer, so no formula says
     how often a great lead means a fault. The shares are what people found in half of MMLU-Redux
     (arXiv 2406.04127, github.com/aryopg/mmlu-redux at 4563cfa): 2,792 items with four options in 28
-    subjects, and the answers of ten models of HELM, two of which are copies. They are rounded
+    subjects, and the answers of ten models of HELM; two of them are copies. They are rounded
     towards what is left without virology, which has a fourth of all faults:
 
     | lead | items | faults | without virology | faults | stated |
@@ -72,9 +71,9 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
     | from -0.50 | 354 | 10 % | 349 | 10 % | 7 % |
     | below | 2,100 | 4 % | 2,047 | 3 % | 3 % |
 
-    Free answers have those of GSM8K's 1,319 items, of which GSM8K-Platinum (arXiv 2502.03461) took
-    120 for faulty, by ten models of GSM-Plus (github.com/qtli/GSM-Plus), and by the ten best of
-    ZeroEval (github.com/WildEval/ZeroEval at 8c1485ed), whose errors are fewer:
+    Free answers have those of GSM8K's 1,319 items; GSM8K-Platinum (arXiv 2502.03461) took 120 of
+    them for faulty. The answers are of ten models of GSM-Plus (github.com/qtli/GSM-Plus), and of
+    the ten best of ZeroEval (github.com/WildEval/ZeroEval at 8c1485ed), which err less:
 
     | lead | items | faults | ZeroEval | faults | stated |
     | --- | --- | --- | --- | --- | --- |
@@ -83,15 +82,13 @@ def judge_keys(matrix: Matrix, answers: AnswerTable, choices: Array) -> pd.DataF
     | from -0.50 | 329 | 14 % | 25 | 48 % | 15 % |
     | below | 933 | 5 % | 1,262 | 6 % | 5 % |
 
-    Args:
-        matrix: The scores.
-        answers: The models' answers to the same items.
-        choices: (items,) numbers of options; NaN where unknown.
+    `choices` are the (items,) numbers of options, NaN where unknown.
     """
     lead, evidence, other, votes = _poll(matrix.scores, answers)
     topics = matrix.strata
     if len(np.unique(topics)) < 2:
         padded = [re.sub(r"\d+", lambda digits: digits[0].zfill(12), name) for name in matrix.items]
+        # Items in a row often come from one source, as those of a topic do.
         topics = np.argsort(np.argsort(padded)) // BLOCK
     # What the evidence of the other items of a topic exceeds the mean by.
     excess = np.nan_to_num(evidence - np.nansum(evidence) / max((~np.isnan(evidence)).sum(), 1))
@@ -120,15 +117,37 @@ def _poll(scores: Array, answers: AnswerTable) -> tuple[Array, Array, Codes, lis
     """
     present, keys = ~np.isnan(scores), answers.keys
     scores, codes = np.nan_to_num(scores), np.where(present, answers.codes, -1)
-    worth = np.where(find_copies(codes, keys), 0.0, _judge_models(present, scores, codes, keys))
+    means = scores.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+    named = np.bincount(keys[keys >= 0], minlength=codes.max(initial=0) + 1) / max(len(keys), 1)
+    hits = np.where(codes >= 0, named[codes], 0.0).sum(axis=1)
+    chance = hits / np.maximum((codes >= 0).sum(axis=1), 1)
+    if named.max(initial=0.0) > 0.5 and (codes >= 0).any():
+        # Where the key is always the first option, which models see elsewhere, kappa is always 0.
+        chance = np.full(len(codes), 1 / min(len(np.unique(codes[codes >= 0])), MAX_OPTIONS))
+    # A model is worth its kappa with the keys.
+    kappas = (means - chance) / (1 - np.minimum(chance, 0.99))
+    worth = np.where(find_copies(codes, keys) | (kappas < MIN_WORTH), 0.0, kappas)
     counts = (codes >= 0) & (worth[:, None] > 0)
     models = counts.sum(axis=0)
     answered = models >= MIN_MODELS
+    # A model without an answer says nothing about a key that others answer.
     weights = np.where(present & ~(answered & (codes < 0)), worth[:, None], 0.0)
     with np.errstate(invalid="ignore"):
         weights = weights / weights.sum(axis=0)
     right = (weights * scores).sum(axis=0)
-    others = _count_others(weights * (1 - scores), codes, keys)
+    # The heaviest other answer of each item, and the pairs of models that agree on one.
+    wrong = weights * (1 - scores)
+    voters, items = np.nonzero((codes >= 0) & (codes != keys) & (wrong > 0))
+    table = pd.DataFrame(
+        {"item": items, "code": codes[voters, items], "weight": wrong[voters, items]}
+    )
+    groups: Any = table.groupby(["item", "code"])["weight"].agg(weight="sum", size="size")
+    groups = groups.reset_index().sort_values("weight", kind="stable")
+    groups["alike"] = groups["size"] * (groups["size"] - 1)
+    counts_by_item = groups.groupby("item").agg(wrong=("size", "sum"), alike=("alike", "sum"))
+    first = groups.drop(columns="alike").groupby("item").last().join(counts_by_item)
+    others = first.reindex(range(codes.shape[1])).fillna({"code": -1}).fillna(0)
+    others = others.astype({"code": int, "size": int, "wrong": int, "alike": int})
     lead = np.where(answered, others["weight"] - right, np.nan)
     size, wrong, alike = (others[name].to_numpy() for name in ("size", "wrong", "alike"))
     votes = [np.where(answered, number, 0) for number in (models, size, wrong, alike)]
@@ -138,34 +157,6 @@ def _poll(scores: Array, answers: AnswerTable) -> tuple[Array, Array, Codes, lis
         np.where(answered, others["code"], -1),
         votes,
     )
-
-
-def _judge_models(present: Bools, scores: Array, codes: Codes, keys: Codes) -> Array:
-    """Returns the (models,) kappas of the models with the keys; 0 for those that do not count."""
-    means = scores.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
-    named = np.bincount(keys[keys >= 0], minlength=codes.max(initial=0) + 1) / max(len(keys), 1)
-    hits = np.where(codes >= 0, named[codes], 0.0).sum(axis=1)
-    chance = hits / np.maximum((codes >= 0).sum(axis=1), 1)
-    if named.max(initial=0.0) > 0.5 and (codes >= 0).any():
-        # Where the key is always the first option, which models see elsewhere, kappa is always 0.
-        chance = np.full(len(codes), 1 / min(len(np.unique(codes[codes >= 0])), MAX_OPTIONS))
-    kappas = (means - chance) / (1 - np.minimum(chance, 0.99))
-    return np.where(kappas < MIN_WORTH, 0.0, kappas)
-
-
-def _count_others(weights: Array, codes: Codes, keys: Codes) -> pd.DataFrame:
-    """Returns the `weight`, `code` and `size` of each item's heaviest other answer, and pairs."""
-    models, items = np.nonzero((codes >= 0) & (codes != keys) & (weights > 0))
-    table = pd.DataFrame(
-        {"item": items, "code": codes[models, items], "weight": weights[models, items]}
-    )
-    groups: Any = table.groupby(["item", "code"])["weight"].agg(weight="sum", size="size")
-    groups = groups.reset_index().sort_values("weight", kind="stable")
-    groups["alike"] = groups["size"] * (groups["size"] - 1)
-    counts = groups.groupby("item").agg(wrong=("size", "sum"), alike=("alike", "sum"))
-    first = groups.drop(columns="alike").groupby("item").last().join(counts)
-    filled = first.reindex(range(codes.shape[1])).fillna({"code": -1}).fillna(0)
-    return filled.astype({"code": int, "size": int, "wrong": int, "alike": int})
 
 
 def _count_options(answers: AnswerTable, topics: Topics) -> Array:
@@ -190,6 +181,7 @@ def _state_shares(lead: Array, topics: Topics, options: Array) -> Array:
     rates = sums / np.maximum(sizes, 1)
     others = (sums.sum() - sums) / np.maximum(sizes.sum() - sizes, 1)
     bad = (sums >= MIN_UNANIMOUS) & (rates >= MIN_RATE) & (rates >= MIN_RATIO * others)
+    # A single topic has no others to compare with.
     bad &= sizes < sizes.sum()
     chosen, free = (
         np.select([lead >= least for least in shares], [*shares.values()], np.nan)

@@ -65,6 +65,7 @@ def deviations(weighted: Array, weights: Array, counts: Array) -> Array:
         weights: The sums of the weights.
         counts: (models, generations) numbers of files.
     """
+    # A unit without a drawn file has no accuracy.
     kept = (weights > 0).all(axis=(1, 2))
     drawn = weighted[kept] / weights[kept]
     if not len(drawn):
@@ -81,6 +82,7 @@ def maximum(values: Array, noise: Array) -> Interval:
     """
     best = int(values.argmax())
     gaps = values[best] - values
+    # Noise may hide which of near-equal models is the best, so all of them are taken for it.
     gaps[gaps <= TIED * (noise - noise[:, [best]]).std(axis=0)] = 0.0
     above = -float(np.quantile(noise[:, best], LEVEL / 2))
     excess = (noise - gaps).max(axis=1)
@@ -103,6 +105,7 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Figure:
     pattern = values - values.mean()
     moved = noise - noise.mean(axis=1, keepdims=True)
     distance = float(np.abs(pattern).mean())
+    # Two equal models give no direction to scale; their difference has one.
     if len(values) == 2 and not distance:
         pattern = np.array([-0.5, 0.5])
     unit = float(np.abs(pattern).mean())
@@ -261,7 +264,7 @@ def search_ends(
 
 
 def _first(holds: Callable[[float], bool]) -> float:
-    """Returns the least multiple >= 0 from which on a condition holds."""
+    """Returns the multiple >= 0 where a condition begins to hold."""
     if holds(0.0):
         return 0.0
     low, high = 0.0, 1.0

@@ -183,11 +183,6 @@ def add_up(scores: TreeScores, config: QualityConfig, replicates: int) -> Units:
     An item has the same bootstrap weights in all models and generations, drawn from its name.
     Several scores of an item in a unit, such as those of epochs, are averaged.
 
-    Args:
-        scores: The scores of the tree.
-        config: How missing generations are handled.
-        replicates: Bootstrap replicates.
-
     Raises:
         DataError: A model has no usable file, or generations differ.
     """
@@ -206,6 +201,7 @@ def add_up(scores: TreeScores, config: QualityConfig, replicates: int) -> Units:
     matrices = [csc_array((each, (unit, codes)), (size, len(names))) for each in both]
     sums, weights = (np.bincount(unit, each, size) for each in both)
     drawn = np.zeros((2, size, replicates))
+    # The weights of all items at once may not fit into memory.
     for start in range(0, len(names) if replicates else 0, CHUNK):
         chunk = slice(start, start + CHUNK)
         own = draw_weights([f"0/{name}" for name in names[chunk]], replicates)

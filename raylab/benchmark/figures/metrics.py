@@ -51,9 +51,6 @@ Accuracies = Mapping[str, float] | Iterable[float]
 def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
     """Returns one minus the best model's accuracy, in [0, 1].
 
-    Args:
-        accuracies: Accuracy of each model, in [0, 1].
-
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
     """
@@ -62,9 +59,6 @@ def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
 
 def compute_benchmark_separability(accuracies: Accuracies) -> float:
     """Returns the mean absolute deviation of the models' accuracies from their mean, in [0, 0.5].
-
-    Args:
-        accuracies: Accuracy of each model, in [0, 1].
 
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.

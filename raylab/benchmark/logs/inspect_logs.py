@@ -140,6 +140,7 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], files: Files) 
     chosen, read = header.choose(files.config.scorer), list[Sample]()
     names = dict[str, None]()
     wanted = [chosen.name, chosen.scorer] if chosen else [files.config.scorer]
+    scores_errors = dig(header.eval, "config", "score_on_error")
     for each in samples:
         if len(read) == MAX_SAMPLES:
             raise over("the log", "samples", MAX_SAMPLES)
@@ -148,12 +149,18 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], files: Files) 
         names |= dict.fromkeys(scores)
         own = [*wanted, *(scores if wanted == [None] else ())]
         score = next((scores[name] for name in own if name in scores), None)
-        options = entries(sample.choices)
+        wrong, options = UNSCORED if score is None else None, entries(sample.choices)
+        if sample.invalidation is not None:
+            wrong = INVALIDATED
+        elif sample.error is not None and not (scores_errors and score is not None):
+            # A summary has the message itself.
+            message = dig(sample.error, "message") or sample.error
+            wrong = CANCELLED if "cancel" in str(message).lower() else ERRORED
         read.append(
             Sample(
                 sample.id,
                 score and score.value,
-                _why_not(sample, score, dig(header.eval, "config", "score_on_error")),
+                wrong,
                 sample.epoch,
                 text="\n".join([_input_text(sample.input), *map(str, options)]),
                 target=sample.target,
@@ -168,7 +175,7 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], files: Files) 
     same = {name, name.split("/")[0], *(each.name for each in header.scores)}
     log.others = (*log.others, *(other for other in names if other not in same))
     if chosen and chosen.reducer and chosen.reducer != "mean":
-        # Samples have the scores of single epochs, whose mean is read.
+        # Samples have the scores of single epochs, so their mean is read.
         mean = f"{chosen.name or chosen.scorer}/mean"
         log.others, name = (name, *(other for other in log.others if other != mean)), mean
     log.scorer, own = name, chosen.name if chosen else None
@@ -183,17 +190,6 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], files: Files) 
     return read
 
 
-def _why_not(sample: _Sample, score: _Score | None, scored: object) -> str | None:
-    """Returns the reason why a sample does not count; None if it counts."""
-    if sample.invalidation is not None:
-        return INVALIDATED
-    if sample.error is not None and not (scored and score is not None):
-        # A summary has the message itself.
-        message = dig(sample.error, "message") or sample.error
-        return CANCELLED if "cancel" in str(message).lower() else ERRORED
-    return UNSCORED if score is None else None
-
-
 def _read_zip(archive: zipfile.ZipFile) -> tuple[_Log, Iterable[Any] | None]:
     """Returns the header, and the samples or their summaries; None without samples."""
     names = dict.fromkeys(archive.namelist())
@@ -202,6 +198,7 @@ def _read_zip(archive: zipfile.ZipFile) -> tuple[_Log, Iterable[Any] | None]:
         start = read_member(archive, archive.getinfo(JOURNAL), JOURNAL, LOG_BYTES)
         return decode(_LOG, start, A_LOG), _read_members(archive, members)
     log = read_zip_header(archive, _LOG)
+    # Summaries do not say which samples were invalidated.
     if SUMMARIES in names and not (members and log.invalidated):
         return log, _read_summaries(archive, members)
     return log, _read_members(archive, members) if members else None
@@ -217,6 +214,7 @@ def _read_summaries(archive: zipfile.ZipFile, members: list[str]) -> Iterator[An
     """Yields the summaries, with texts from the samples where summaries lack their ends."""
     content = read_member(archive, archive.getinfo(SUMMARIES), SUMMARIES, SAMPLE_BYTES)
     file = io.BytesIO(content)
+    # One at a time, because a small zip may hold millions of them.
     file.seek(content.index(b"[") + 1)
     # Summaries of earlier versions lack the choices.
     first = next(_read_members(archive, members[:1]), None)

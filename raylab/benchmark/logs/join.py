@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from raylab.benchmark.config import Layout, QualityConfig
@@ -22,6 +23,10 @@ from raylab.core.printable import join_names, pluralize, printable
 COLUMNS = ("model", "generation", "item", "score", "weight")
 """Columns of what the four figures take."""
 DATE = re.compile(r"(19|20)\d\d[-_.]?\d\d[-_.]?\d\d.*")
+MAX_ERRORS = 5.0
+"""Standard errors by which two runs of a model may differ by chance."""
+MIN_ITEMS = 20
+"""Fewest common items for a remark on runs that differ."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,18 @@ def join_files(tree: ScoreTree, parts: Sequence[Files], config: QualityConfig) -
     if tree.models and len(named) == len({directory for directory, _ in named}):
         for log in _in_directories(logs):
             log.model, log.generation = log.source.model, log.source.generation
-    rows.notes += _name_by_files([log for log in logs if not log.named])
+    if unnamed := [log for log in logs if not log.named]:
+        # Files that all have one name, such as `scores.csv`, say nothing: their directories do.
+        places = {log.source.place.path: log.source.place for log in unnamed}
+        alike = len({place.stem for place in places.values()}) < 2 <= len(places)
+        for log in unnamed:
+            place = log.source.place
+            log.model = as_name(place.parent.name if alike else place.stem)
+        names = join_names(sorted({log.model for log in unnamed}), MAX_NAMED)
+        which = "directories" if alike else "files"
+        rows.notes.append(
+            f"models of tables without a column of models have the names of {which}: {names}"
+        )
     _name_by_settings(logs, "task", "arguments", lambda log: log.task)
     _name_by_settings(logs, "model", "condition", lambda log: (log.model, log.task))
     for source, fault in sorted(faults, key=lambda each: each[0].place.path):
@@ -98,7 +114,7 @@ def _in_directories(logs: Sequence[Log]) -> list[Log]:
 
 
 def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
-    """Returns the tree as one whose logs name their models, if its directories do not.
+    """Returns the tree; as one where logs name the models, if its directories do not.
 
     Directories name the models of Inspect's logs alone: of those without samples, of logs that
     name none or all the same one, and of logs of a model each with a name like the directory's.
@@ -132,23 +148,10 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
-def _name_by_files(logs: Sequence[Log]) -> Iterator[str]:
-    """Names models by their files, or by the directories of files that all have one name."""
-    places = {log.source.place.path: log.source.place for log in logs}
-    alike = len({place.stem for place in places.values()}) < 2 <= len(places)
-    for log in logs:
-        place = log.source.place
-        log.model = as_name(place.parent.name if alike else place.stem)
-    if logs:
-        names = join_names(sorted({log.model for log in logs}), MAX_NAMED)
-        which = "directories" if alike else "files"
-        yield f"models of tables without a column of models have the names of {which}: {names}"
-
-
 def _name_by_settings(
     logs: Sequence[Log], name: str, settings: str, alike: Callable[[Log], Any]
 ) -> None:
-    """Adds settings to the names of models, or of tasks, whose logs differ in them."""
+    """Adds settings to the names of models, or of tasks, where their logs differ in them."""
     groups, differing = defaultdict[Any, list[Log]](list), defaultdict[str, set[str]](set)
     for log in logs:
         groups[alike(log)].append(log)
@@ -207,6 +210,24 @@ def _notes_on_logs(about: Column, responses: Responses | DataError) -> Iterator[
         if len(further := about[about["run"] > 1]):
             count = pluralize(len(further), "log is a further run", "logs are further runs")
             yield f"{count} of a model on a task, such as {further['path'].iloc[-1]}"
+            yield from _unlike_runs(responses.table)
         left = responses.table["model"].cat.categories
         if lost := sorted({*about[sampled]["model"]} - {*left, ""}):
             yield f"no response counts of {join_names(lost, 10)}"
+
+
+def _unlike_runs(table: Any) -> Iterator[str]:
+    """Yields the runs of a model on a task that differ by more than chance, such as two models'."""
+    cells = ["model", "task", "run", "item"]
+    means = table.groupby(cells, observed=True)["score"].mean().unstack("run")
+    if 2 not in means:
+        return
+    change = (means[2] - means[1]).dropna().groupby(level=["model", "task"], observed=True)
+    moves = change.agg(["mean", "sem", "size"])
+    unlike = moves["mean"].abs() > MAX_ERRORS * moves["sem"].fillna(np.inf).clip(lower=1e-9)
+    for model, task in moves.index[unlike & (moves["size"] >= MIN_ITEMS)][:MAX_NAMED]:
+        first, second = (means[run].dropna()[model, task].mean() for run in (1, 2))
+        yield (
+            f"two runs of {model}{f' on {task}' if task else ''} have means of {first:.3g} and "
+            f"{second:.3g}, which is no chance: are they one model under the same settings?"
+        )

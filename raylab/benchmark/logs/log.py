@@ -39,7 +39,10 @@ CHUNK = 1 << 14
 """Samples that are turned into a table at once."""
 
 UNSCORED = "samples without a score"
-NO_NUMBER = "scores that are not numbers: choose another scorer, metric or column"
+NO_NUMBER = (
+    "scores that are not numbers, nor yes, no, true, false, C, I, pass or fail: choose another "
+    "scorer, metric or column"
+)
 ERRORED = "samples that ended in an error"
 CANCELLED = "samples that were cancelled"
 INVALIDATED = "samples that were invalidated: run them again"
@@ -144,6 +147,8 @@ class Files:
             `answer`, a hash of the item's `content`, `text`, `target` and number of `choices`.
         faults: Files that cannot be read, with the reasons.
         notes: Sentences about single files.
+        keys: Keys of the samples' metadata.
+        odd: A score that is no number.
     """
 
     config: QualityConfig
@@ -152,6 +157,8 @@ class Files:
     tables: list[pd.DataFrame] = field(default_factory=list[pd.DataFrame])
     faults: list[tuple[Source, str]] = field(default_factory=list[Any])
     notes: list[str] = field(default_factory=list[str])
+    keys: set[str] = field(default_factory=set[str])
+    odd: str = ""
     _texts: dict[str, str] = field(default_factory=dict[str, str])
     _samples: list[tuple[Any, ...]] = field(default_factory=list[Any])
     _rows: int = 0
@@ -194,8 +201,11 @@ class Files:
         """Adds a table from columns as files have them."""
         for name, key in (("group", self.config.group), ("cluster", self.config.clusters)):
             if "metadata" in frame and key is not None:
+                self.keys.update(*(each for each in frame["metadata"] if isinstance(each, dict)))
                 frame[name] = [dig(each, key) for each in frame["metadata"]]
         item, (score, wrong) = as_names(frame["item"]), as_numbers(frame["score"])
+        if not self.odd and (no_number := wrong == CODES[NO_NUMBER]).any():
+            self.odd = as_name(frame["score"].iloc[int(np.argmax(no_number))])
         if "wrong" in frame:
             reasons = np.array([CODES[reason] for reason in frame["wrong"]])
             wrong = np.where(reasons < 0, wrong, reasons)
@@ -212,7 +222,12 @@ class Files:
         if "key" in frame:
             key = hash_column(frame["key"])
             content = np.where(key != 0, key, content)
-        forms = {"group": as_name, "cluster": as_name, "answer": shorten, "target": shorten}
+        forms: dict[str, Callable[[object], str]] = {
+            **dict.fromkeys(("group", "cluster"), as_name),
+            **dict.fromkeys(("answer", "target"), shorten),
+            # A text is kept once, however many models answer its item.
+            "text": lambda text: self._texts.setdefault(kept := shorten(text, MAX_TEXT), kept),
+        }
         columns = {
             "log": frame["log"].to_numpy(np.int32),
             "item": item,
@@ -223,17 +238,12 @@ class Files:
             "content": content,
             "choices": choices,
         }
-        for name, form in {**forms, "text": self._keep_text}.items():
+        for name, form in forms.items():
             if name in frame:
                 columns[name] = as_names(frame[name], form)
             else:
                 columns[name] = pd.Categorical.from_codes(np.zeros(len(frame), np.int8), NO_NAMES)
         self.tables.append(pd.DataFrame(columns, copy=False))
-
-    def _keep_text(self, text: object) -> str:
-        """Returns the text of an item as it is kept: once, however many models answer it."""
-        kept = shorten(text, MAX_TEXT)
-        return self._texts.setdefault(kept, kept)
 
 
 def pick(wanted: str | None, there: Iterable[str], what: str) -> str:
@@ -304,7 +314,7 @@ def as_settings(*values: object) -> dict[str, str]:
 
 def as_name(value: object) -> str:
     """Returns a value as a printable name; a long one is cut and ends with its hash."""
-    text = str(value)
+    text = str(value).strip()
     if not text.isprintable():
         text = printable(text, breaks=False)
     if len(text) > MAX_NAME:
@@ -362,7 +372,7 @@ def total(values: Iterable[object]) -> float:
 
 def as_names(column: Column, form: Callable[[object], str] = as_name) -> pd.Categorical:
     """Returns the names in a column as categories; a missing one is empty."""
-    codes, values = _coded(column)
+    codes, values = _factorize(column)
     numbers, names = pd.factorize(np.array([*map(form, values)], object))
     # Texts of the type object are not copied.
     return pd.Categorical.from_codes(numbers[codes], pd.Index(names, dtype=object))
@@ -374,7 +384,7 @@ def as_numbers(column: Column, missing: float = math.nan) -> tuple[Array, Codes]
         numbers = column.to_numpy(float, na_value=np.nan)
         reasons = np.where(np.isfinite(numbers), -1, CODES[UNSCORED])
         return np.where(np.isnan(numbers), missing, numbers), reasons
-    codes, values = _coded(column)
+    codes, values = _factorize(column)
     ends = {UNSCORED: missing, NO_NUMBER: math.nan}
     read: list[Any] = [*map(read_number, values)]
     numbers = np.array([ends.get(each, each) for each in read], float)
@@ -383,12 +393,12 @@ def as_numbers(column: Column, missing: float = math.nan) -> tuple[Array, Codes]
 
 def hash_column(column: Column) -> Codes:
     """Returns the hashes of the texts in a column, 0 where there is none."""
-    codes, values = _coded(column)
+    codes, values = _factorize(column)
     return np.array([*map(text_hash, values)], np.int64)[codes]
 
 
-def _coded(column: Column) -> tuple[Codes, list[Any]]:
-    """Returns places among values, and these values, of which the last is a missing one."""
+def _factorize(column: Column) -> tuple[Codes, list[Any]]:
+    """Returns the place of each row's value, and the values; the last one is the missing value."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), [*np.asarray(column.cat.categories, object), ""]
     if column.dtype == object:

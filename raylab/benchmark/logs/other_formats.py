@@ -54,11 +54,17 @@ def read_harness(file: BinaryIO, source: Source, files: Files) -> None:
     """Adds the samples of lm-evaluation-harness, for one filter and metric."""
     place = source.place
     match = HARNESS_NAME.fullmatch(place.name)
-    task, time = (match["task"], match["time"]) if match else (place.stem, "")
+    task, time, prefix = match.group("task", "time", "model") if match else (place.stem, "", None)
     names = [name for name in place.parent.names() if name.endswith(".json")]
     own = [name for name in names if time and name.endswith(f"_{time}.json")]
-    own = own or [name for name in names if name.startswith("results_")]
+    if not time:
+        own = [name for name in names if name.startswith("results_")]
+    # Results of another time may be of another model.
     results = _read_beside(place, own[-1]) if own else {}
+    model = str(results.get("model_name") or prefix or place.parent.name)
+    if not results:
+        named = f"the model of samples without a results file of their time is {as_name(model)}"
+        files.notes.append(f"{place.parent}: {named}")
     samples = [_harness_sample(line) for line in records(file, "the samples")]
     filters = dict.fromkeys(sample.scorer for sample in samples)
     wanted = pick(files.config.scorer, filters, "filter")
@@ -71,7 +77,7 @@ def read_harness(file: BinaryIO, source: Source, files: Files) -> None:
     log = Log(
         source,
         HARNESS,
-        str(results.get("model_name") or place.parent.name),
+        model,
         task,
         condition=as_settings(config),
         arguments=as_settings({"num_fewshot": dig(results, "n-shot", task)}),

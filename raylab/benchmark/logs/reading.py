@@ -63,13 +63,9 @@ def read_trees(
     workers: Workers | None = None,
     samples: bool = True,
 ) -> list[TreeScores]:
-    """Reads all trees.
+    """Reads all trees: their samples, or the headers of logs alone.
 
-    Args:
-        trees: The trees.
-        config: What is read of files with several scores, and how.
-        workers: Where files are read; None reads them in this process.
-        samples: Whether samples are read, or the headers of logs alone.
+    Files are read by the workers, or without them in this process.
 
     Raises:
         DataError: A directory is missing where files are read, or storage fails repeatedly.
@@ -79,6 +75,7 @@ def read_trees(
     for place, tree in enumerate(trees):
         files = len(tree.sources)
         count = min(files, max(PARTS_PER_PLACE * workers.places, -(-files // FILES_PER_PART)))
+        # Every n-th file, so that large neighbours go to different parts.
         calls |= {(place, n): (tree.sources[n::count], config, samples) for n in range(count)}
     parts: list[list[Files]] = [[] for _ in trees]
     ends, total = workers.run(read_files, calls), sum(len(tree.sources) for tree in trees)
@@ -130,6 +127,7 @@ def read_files(sources: Iterable[Source], config: QualityConfig, samples: bool =
                 _read(file, source, files)
             continue
         except DirectoryError:
+            # On another machine it may be there, so no file is to blame.
             raise
         except OSError as error:
             is_content = error.errno is None and not STORAGE.search(str(error))

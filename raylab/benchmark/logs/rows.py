@@ -13,6 +13,7 @@ from raylab.benchmark.logs.inspect_logs import INSPECT
 from raylab.benchmark.logs.log import (
     CODES,
     ERRORED,
+    NO_NUMBER,
     REASONS,
     UNNAMED,
     Codes,
@@ -25,8 +26,8 @@ from raylab.benchmark.logs.log import (
 )
 from raylab.benchmark.responses import Responses, make_responses
 from raylab.core.bounded import over
-from raylab.core.errors import DataError
-from raylab.core.printable import pluralize
+from raylab.core.errors import ConfigError, DataError
+from raylab.core.printable import join_names, pluralize
 
 OTHER_TEXT = "responses to another text under the same id: match=text pairs items by their texts"
 CONTINUED = "samples of logs that a later attempt or a copy replaces"
@@ -40,6 +41,10 @@ TOLERANCE = 5e-4
 MAX_CELLS = 100_000_000
 MAX_NAMED = 3
 """Most names in a sentence."""
+MIN_SCORES = 20
+"""Fewest scores of a model that may show another scale than those of others."""
+MAX_KEYS = 20
+"""Most keys of metadata that an error names."""
 
 
 @dataclass
@@ -51,6 +56,8 @@ class Rows:
         table: A row for each sample, by log; see `Files`.
         config: What is read.
         notes: Sentences on what a reader of the figures has to know.
+        keys: Keys of the samples' metadata.
+        odd: A score that is no number.
         left_out: Numbers of what does not count, by reason.
         examples: The first place where each reason applies.
         by_model: Numbers of responses that do not count, by model and reason.
@@ -60,6 +67,8 @@ class Rows:
     table: Column
     config: QualityConfig
     notes: list[str]
+    keys: set[str]
+    odd: str
     left_out: Counter[str] = field(default_factory=Counter[str])
     examples: dict[str, str] = field(default_factory=dict[str, str])
     by_model: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -71,6 +80,7 @@ class Rows:
         for files in parts:
             frames += [frame.assign(log=frame["log"] + len(logs)) for frame in files.tables]
             logs += files.logs
+        # Parts are read in any order, but results must not depend on it.
         order = sorted(range(len(logs)), key=lambda n: (logs[n].time, logs[n].source.place.path))
         columns = [*frames[0]] if frames else ["log", "wrong"]
         joined = dict[str, Any]()
@@ -83,8 +93,10 @@ class Rows:
         table["log"] = np.argsort(order)[table["log"]]
         if not table["log"].is_monotonic_increasing:
             table = table.sort_values("log", kind="stable", ignore_index=True)
-        notes = sorted(note for files in parts for note in files.notes)
-        return cls([logs[place] for place in order], table, config, notes)
+        notes = sorted({note for files in parts for note in files.notes})
+        keys = set[str]().union(*(files.keys for files in parts))
+        odd = next((files.odd for files in parts if files.odd), "")
+        return cls([logs[place] for place in order], table, config, notes, keys, odd)
 
     def leave_out(self, reason: str, count: int, example: str) -> None:
         """Counts what does not count."""
@@ -113,8 +125,22 @@ class Rows:
         for name in ("model", "task", "generation", "scorer"):
             rows[name] = self.about[name].astype("category").array.take(log)
         for name, key in (("group", self.config.group), ("cluster", self.config.clusters)):
-            if key is not None and not (rows[name] != "").any():
-                self.notes.append(f"{name}={key}: no sample or row that counts has it")
+            if key is None:
+                continue
+            named: Column = rows.loc[rows[name] != "", ["item", name]].drop_duplicates()
+            if named.empty:
+                there = join_names(sorted(self.keys) or ["none"], MAX_KEYS)
+                raise ConfigError(
+                    f"{name}={key}: no sample or row that counts has it; there are {there}"
+                )
+            if (again := named["item"].duplicated()).any():
+                item = named["item"][again].iloc[0]
+                several = join_names([*named.loc[named["item"] == item, name]])
+                raise ConfigError(f"{name}={key}: item {item} has several: {several}")
+            if lacking := rows["item"].nunique() - len(named):
+                count = pluralize(lacking, "item has", "items have")
+                what = "counts as a cluster of its own" if name == "cluster" else "has no group"
+                self.notes.append(f"{name}={key}: {count} none, and each {what}")
         items = self._describe(rows)
         if rows["model"].nunique() * len(items) > MAX_CELLS:
             return over("the logs", "pairs of a model and an item", MAX_CELLS)
@@ -123,16 +149,36 @@ class Rows:
     def _judge(self) -> None:
         """Decides which samples count, and as what."""
         self.reasons, self.log = [*REASONS], self.table["log"].to_numpy()
+        # Published means are of the scores as written: before errors count, and before `scale`.
         self._check_published()
         if self.config.errors == "wrong":
             failed = self.table["wrong"] == CODES[ERRORED]
             self.table.loc[failed, ["score", "wrong"]] = np.nan, -1
-        self._name_items()
+        numbers, tasks = pd.factorize(self.about["task"].where(self.about["sampled"], ""))
+        if sum(task != "" for task in tasks) > 1:
+            # Tasks number their items alike, so names have the task in front.
+            item, task = self.table["item"].array, numbers[self.log]
+            codes = combine(task, item.codes)
+            pairs = zip(tasks[task[firsts(codes)]], item[firsts(codes)], strict=True)
+            self._rename(
+                codes, [f"{task}/{name}" if task and name else name for task, name in pairs]
+            )
         self._match_texts()
         self._number_runs()
+        # The wrong score of an error is the least of its scale, so it is filled in afterwards.
         self._scale()
         self.table["score"] = self.table["score"].fillna(0.0)
-        self._number_epochs()
+        again = self.table.duplicated(["log", "item", "epoch"]) & (self.table["wrong"] < 0)
+        if again.any():
+            # Repetitions under one id and epoch of a log are further epochs.
+            cell = combine(self.log, self.table["item"].cat.codes)
+            repeated = again.groupby(cell).transform("any")
+            self.table.loc[repeated, "epoch"] = again.groupby(cell).cumcount() + 1
+            place, count = again.idxmax(), pluralize(int(again.sum()), "response")
+            self.notes.append(
+                f"{count} repeat an item in one file and count as further epochs, as "
+                f"{self.table['item'][place]} in {self.about['path'][self.log[place]]}"
+            )
         self._mark((self.about["model"] == "").to_numpy()[self.log], UNNAMED)
         places = np.flatnonzero(self.table["wrong"] >= 0)
         for name, logs in {"samples": self.log, "left_out": self.log[places]}.items():
@@ -140,7 +186,10 @@ class Rows:
         lost = self.table.iloc[places].groupby(["wrong", "log"])["item"].agg(["size", "first"])
         for (number, log), count, item in lost.itertuples(name=None):
             reason = self.reasons[number]
-            self.leave_out(reason, count, f"{self.about['path'].iloc[log]}: {item}")
+            example = f"{self.about['path'].iloc[log]}: {item}"
+            if reason == NO_NUMBER:
+                example += f" (a score is {self.odd!r})"
+            self.leave_out(reason, count, example)
             self.by_model[self.logs[log].model][reason] += count
 
     def _mark(self, wrong: Column, reason: str) -> None:
@@ -150,17 +199,6 @@ class Rows:
             if reason not in self.reasons:
                 self.reasons.append(reason)
             self.table.loc[chosen, "wrong"] = self.reasons.index(reason)
-
-    def _name_items(self) -> None:
-        """Names items uniquely over tasks."""
-        numbers, tasks = pd.factorize(self.about["task"].where(self.about["sampled"], ""))
-        if sum(task != "" for task in tasks) > 1:
-            item, task = self.table["item"].array, numbers[self.log]
-            codes = combine(task, item.codes)
-            pairs = zip(tasks[task[firsts(codes)]], item[firsts(codes)], strict=True)
-            self._rename(
-                codes, [f"{task}/{name}" if task and name else name for task, name in pairs]
-            )
 
     def _rename(self, codes: Codes, names: Sequence[str]) -> None:
         """Names the items anew by the numbers of names."""
@@ -226,19 +264,6 @@ class Rows:
             place = missing * len(self.logs) + rank[self.log]
             self._mark(place > place.groupby(cell).transform("min"), CONTINUED)
 
-    def _number_epochs(self) -> None:
-        """Takes repetitions under one id and epoch of a log for further epochs."""
-        again = self.table.duplicated(["log", "item", "epoch"]) & (self.table["wrong"] < 0)
-        if again.any():
-            cell = combine(self.log, self.table["item"].cat.codes)
-            repeated = again.groupby(cell).transform("any")
-            self.table.loc[repeated, "epoch"] = again.groupby(cell).cumcount() + 1
-            place, count = again.idxmax(), pluralize(int(again.sum()), "response")
-            self.notes.append(
-                f"{count} repeat an item in one file and count as further epochs, as "
-                f"{self.table['item'][place]} in {self.about['path'][self.log[place]]}"
-            )
-
     def _check_published(self) -> None:
         """Compares the means that logs publish with those of their samples."""
         published = self.about["accuracy"]
@@ -271,10 +296,21 @@ class Rows:
         for number in chosen:
             own, log = used & (scorer == number), self.logs[int(np.argmax(numbers == number))]
             least, most = float(score[own].min()), float(score[own].max())
-            name = f"scores outside [0, 1] of {log.scorer or 'the table'}"
+            name = f"scores of {log.scorer or 'the table'}"
             if log.task and len(chosen) > 1:
                 name += f" on {log.task}"
-            name += f", from {least:g} to {most:g}: "
+            name += f", which are from {least:g} to {most:g} and not in [0, 1]: "
+            model = self.about["model"].to_numpy()[self.log]
+            highest = score[own].groupby(model[own]).agg(["max", "size"])
+            is_within = (
+                (highest["max"] > 0) & (highest["max"] <= 1) & (highest["size"] >= MIN_SCORES)
+            )
+            within = sorted(highest.index[is_within])
+            if within and most > 2:
+                unlike = f"no score of {join_names(within, MAX_NAMED)} is above 1, others are up to"
+                unlike = f"{unlike} {most:g}; if models have different scales, no scale= fits all"
+                self.notes.append(unlike)
+                name += f"{unlike}; else "
             if scale is None:
                 high = next((10.0**n for n in range(7) if most <= 10.0**n), most)
                 low = 0.0 if least >= 0 else -high if least >= -high else least
@@ -304,8 +340,8 @@ class Rows:
 def _attempts(logs: Sequence[Log], numbers: Sequence[int]) -> Iterator[list[int]]:
     """Yields the numbers of logs that are attempts at one evaluation, the best first.
 
-    Attempts are logs of one task id of which at most one succeeded; logs of one evaluation id and
-    time are copies. The one that succeeded counts first, then the newest.
+    The logs of one task id are attempts if at most one of them succeeded; logs of one evaluation id
+    and time are copies. The one that succeeded counts first, then the newest.
     """
     by_task = defaultdict[Any, list[int]](list)
     for number in numbers:

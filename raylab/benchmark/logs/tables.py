@@ -2,9 +2,10 @@
 
 A long table has a row for each response, with the columns of `COLUMNS`, or of the names that
 `columns.model=` and the like give them; measurement-db has names of its own. A wide table has a
-column for each model, or for each item. py-irt's lines have an object of responses by item.
+column for each model, or for each item.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -73,7 +74,14 @@ def read_table(file: BinaryIO, source: Source, files: Files) -> None:
     elif name.endswith((".csv", ".tsv")):
         table = _read_csv(file, config)
     else:
-        table = _read_objects(file, name)
+        if name.endswith(".json"):
+            rows = decode(OBJECTS, read_all(file, "the table", LIST_BYTES), "a list of rows")
+        else:
+            rows = [*records(file, "the table", MAX_ROWS // 4)]
+        if len(rows) * len({key for row in rows for key in row}) > MAX_CELLS:
+            raise over("the table", "cells", MAX_CELLS)
+        # Texts of JSON may have lone surrogates, which only objects hold.
+        table = pd.DataFrame(rows, dtype=object)
     if table.empty:
         raise DataError("an empty table")
     names = _name_columns([*table], config)
@@ -194,11 +202,20 @@ def _read_csv(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
     content = read_all(file, "the table", TABLE_BYTES)
     if not content.strip():
         raise DataError("an empty table")
+    # Excel takes the separator from a first line sep=; that it does not show.
+    stated = re.match(rb"(?:\xef\xbb\xbf)?sep=(.)\r?\n", content)
+    content = content[stated.end() :] if stated else content
     head = content[:LINE_BYTES].partition(b"\n")[0]
-    if b"\0" in head:
-        raise DataError("a table that is not UTF-8: save it as UTF-8")
+    try:
+        start = content.decode().find("\0") if b"\0" in head else -1
+    except UnicodeDecodeError as error:
+        start = error.start
+    if start >= 0:
+        line = content.count(b"\n", 0, start) + 1
+        raise DataError(f"a table that is not UTF-8: save it as UTF-8 (line {line})")
     blocks, texts = pc.ReadOptions(block_size=1 << 24), pa.dictionary(pa.int32(), pa.string())
     mark = max(",;\t", key=lambda mark: head.count(mark.encode()))
+    mark = stated[1].decode() if stated else mark
     parse = pc.ParseOptions(delimiter=mark, newlines_in_values=b'"' in content)
     names = pc.open_csv(BytesIO(content), blocks, parse).schema.names
     if len(names) > MAX_COLUMNS:
@@ -218,21 +235,3 @@ def _read_csv(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:
     if table.num_rows > MAX_ROWS:
         raise over("the table", "rows", MAX_ROWS)
     return table.to_pandas()
-
-
-def _read_objects(file: BinaryIO, name: str) -> pd.DataFrame:
-    """Reads objects, a row each; those with responses by item are rows of py-irt."""
-    if name.endswith(".json"):
-        rows = decode(OBJECTS, read_all(file, "the table", LIST_BYTES), "a list of rows")
-    else:
-        rows = [*records(file, "the table", MAX_ROWS // 4)]
-    if rows and isinstance(rows[0].get("responses"), dict):
-        rows = [
-            {"model": row.get("subject_id"), "item": item, "score": score}
-            for row in rows
-            for item, score in (row.get("responses") or {}).items()
-        ]
-    if len(rows) * len({key for row in rows for key in row}) > MAX_CELLS:
-        raise over("the table", "cells", MAX_CELLS)
-    # Texts of JSON may have lone surrogates, which only objects hold.
-    return pd.DataFrame(rows, dtype=object)

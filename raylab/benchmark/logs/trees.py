@@ -31,8 +31,10 @@ TABLES = (".csv", ".tsv", ".jsonl", ".jsonlines", ".parquet")
 SUFFIXES = (*LOGS, *TABLES)
 PACKED = tuple(f"{end}{packed}" for end in SUFFIXES for packed in (".gz", ".bz2", ".xz", ".zst"))
 """Endings of compressed files, which are not read."""
-HARNESS_NAME = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
-"""Names of the samples of lm-evaluation-harness."""
+HARNESS_NAME = re.compile(
+    r"(?:(?P<model>.+)_)?samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl"
+)
+"""Names of the samples of lm-evaluation-harness; owners put models in front."""
 HELM_SAMPLES = "per_instance_stats.json"
 """Name of HELM's samples, in the directory of a run."""
 BESIDE_HELM = (
@@ -139,10 +141,8 @@ def configured_trees(config: QualityConfig) -> list[ScoreTree]:
 
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
     """Finds the tree of a benchmark, then those of its priors, and logs their layouts."""
-    locations, trees = [root, *priors], list[ScoreTree]()
-    for place, location in enumerate(locations):
-        others = [*locations[:place], *locations[place + 1 :]]
-        trees.append(find_tree(location, others, layout))
+    locations = [root, *priors]
+    trees = [find_tree(location, locations, layout) for location in locations]
     for tree in trees:
         log_layout(tree)
     return trees
@@ -157,12 +157,12 @@ def log_layout(tree: ScoreTree) -> None:
 def find_tree(location: str, others: Sequence[str] = (), layout: Layout = Layout.AUTO) -> ScoreTree:
     """Finds the files of a tree.
 
-    A root without directories whose files may be logs or tables is `NAMED`, and so is, by `AUTO`,
-    a tree where a model's directory holds tables but no logs. A run stands for its scores.
+    A root of files without directories is `NAMED`. With `AUTO`, so is a tree where a model's
+    directory holds tables but no logs. A run stands for its scores.
 
     Args:
         location: Path or URI of a directory per model, of logs and tables, or of a run.
-        others: Roots of other trees; a directory that is or contains one is not taken for a model.
+        others: Roots of trees; a directory that is or contains one is not taken for a model.
         layout: Layout of the tree; `AUTO` decides.
 
     Raises:
@@ -228,7 +228,7 @@ def _list_below(root: Place, others: Sequence[str]) -> tuple[list[str], list[str
         infos = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=True))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
-            f"{root} is not a directory of scores: it is missing or a file; correct "
+            f"{root} is not a directory of scores: it is missing or a file; correct forms=, "
             "scores=, quality_eval_cfg.prior_datasets, or target_data and "
             "reference_datasets"
         ) from error
@@ -263,6 +263,7 @@ def _walk(root: str, near: Sequence[str]) -> tuple[list[str], list[str], dict[st
         directories += [f"{below}{name}" for name in inner]
         files += [f"{below}{name}" for name in names if not name.startswith(".")]
     for error in errors:
+        # Without its root there is no tree; without another directory there is a part of it.
         if error.filename == root:
             raise error
         faults[f"{os.path.relpath(error.filename, root)}/"] = lasting_fault(error)

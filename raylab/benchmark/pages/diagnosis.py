@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from raylab.benchmark.checks.diagnosis import ITEMS, Diagnosed, Diagnosis
+from raylab.benchmark.checks.diagnosis import ITEMS, Diagnosis, Findings
 from raylab.benchmark.checks.forms import ChangedItem, Forms
 from raylab.benchmark.checks.noise import Noise
 from raylab.benchmark.checks.suspects import Suspect, Suspects
@@ -39,7 +39,7 @@ from raylab.core.runs.records import Figure, Measure
 from raylab.core.runs.run import Run
 
 DIAGNOSIS_PAGE = "diagnosis.html"
-"""The page of a diagnosis in runs whose `report.html` shows something else."""
+"""The page of a diagnosis in runs where `report.html` shows something else."""
 VALUE = Column("value and 95 % interval", text=True)
 NUMBER = Measure("", better=None, form="number")
 FIRST, SHOWN_SUSPECTS = 10, 50
@@ -49,16 +49,12 @@ SHOWN_ANSWERS = 4
 """Most different answers to a suspect that are shown."""
 
 
-def write_diagnosis(run: Run, diagnosed: Diagnosed, quality: Quality | None = None) -> None:
+def write_diagnosis(run: Run, findings: Findings, quality: Quality | None = None) -> None:
     """Writes the record, the tables, the statistics section and the page of a diagnosis.
 
-    Args:
-        run: The run.
-        diagnosed: The diagnosis, and its table of items.
-        quality: The four figures, if the page is the run's `report.html`; without them the page is
-            `diagnosis.html`.
+    With the four figures the page is the run's `report.html`, without them `diagnosis.html`.
     """
-    diagnosis, items = diagnosed
+    diagnosis, items = findings
     pairs = [*diagnosis.differences.shown, *diagnosis.differences.against]
     section = list(statistics_section(diagnosis))
     run.write_record(diagnosis)

@@ -59,11 +59,8 @@ def model_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
             "Mean scores of the best models, with 95 % intervals.",
             dense=True,
         )
-    if diagnosis.usage:
-        yield from _usage_blocks(diagnosis.usage)
-
-
-def _usage_blocks(usage: Sequence[Usage]) -> Iterator[Block]:
+    if not (usage := diagnosis.usage):
+        return
     spent = {name: [getattr(each, name) for each in usage] for name in SPENT}
     logged = {name: own for name, own in spent.items() if any(each is not None for each in own)}
     formats = {
@@ -130,8 +127,11 @@ def _pair_cell(pair: Difference | None) -> Cell:
 def best_pairs(differences: Differences) -> Table:
     """Returns the pairs of the best models, for the report of a run with a diagnosis."""
     best = {rank.model for rank in differences.ranks[:COMPARED_MODELS]}
+    title = "Differences between models"
+    if len(differences.ranks) > COMPARED_MODELS:
+        title += f": the best {COMPARED_MODELS}; pairs.csv has all"
     return pair_table(
-        "Differences between models",
+        title,
         [pair for pair in differences.shown if {pair.first, pair.second} <= best],
         "Points by which a model lies above another on the items that both answered. The interval "
         "is for one pair alone; a difference is real at the 5 % level for all pairs (Holm).",

@@ -94,7 +94,7 @@ def quality_section(
     name: str,
     quality: Quality,
     lead: str = "",
-    rules: Mapping[str, Mapping[str, float]] | None = None,
+    baselines: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Section:
     """Returns the section of a score tree.
 
@@ -103,7 +103,7 @@ def quality_section(
         name: Name of the tree.
         quality: Its quality.
         lead: A sentence on the accuracies.
-        rules: Accuracies of rules that learn nothing, by score tree or prior and rule.
+        baselines: Accuracies of baselines, by score tree or prior and baseline.
     """
     blocks: list[Block] = [
         figures_table(quality),
@@ -120,10 +120,10 @@ def quality_section(
             priors = [percent(prior.get(model)) for prior in quality.priors.values()]
             rows.append([model, percent(quality.models[model]), *cells, *priors])
         rows.append(RULE)
-        rules = rules or {}
-        for rule, accuracy in rules.get(name, {}).items():
-            priors = [percent(rules.get(uri, {}).get(rule)) for uri in quality.priors]
-            rows.append([rule, percent(accuracy), *["-"] * len(generations), *priors])
+        baselines = baselines or {}
+        for baseline, accuracy in baselines.get(name, {}).items():
+            priors = [percent(baselines.get(uri, {}).get(baseline)) for uri in quality.priors]
+            rows.append([baseline, percent(accuracy), *["-"] * len(generations), *priors])
         accuracy_table = Table(
             f"Accuracies of {name}",
             ["model", "accuracy", *generations, *(f"prior: {uri}" for uri in quality.priors)],

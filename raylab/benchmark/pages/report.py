@@ -10,6 +10,7 @@ import pandas as pd
 
 from raylab.benchmark.checks.diagnosis import Diagnosis
 from raylab.benchmark.checks.differences import Difference
+from raylab.benchmark.checks.sampling import FEW_CLUSTERS
 from raylab.benchmark.pages.models import best_pairs
 from raylab.benchmark.pages.sentences import (
     describe_differences,
@@ -34,7 +35,7 @@ MISSING = "Not possible from these logs: "
 ANSWER, PROSE = "Here", r"lp{0.35\linewidth}p{0.4\linewidth}"
 """The column of what was done, and the columns in LaTeX of a table that has it."""
 REPEATED = 1.005
-"""Mean number of responses of a model to an item from which on items count as repeated."""
+"""Least mean number of responses of a model to an item that counts as repetition."""
 
 
 def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:
@@ -54,13 +55,19 @@ def statistics_section(diagnosis: Diagnosis) -> Iterator[str | Table]:
             f"the {differences.clusters} clusters of items vary independently (CR2 with degrees of "
             "freedom for working independence)"
         )
+    test = "the t-test of their paired differences"
+    if differences.exact:
+        test = "McNemar's exact test, with the interval of Bonett and Price (2012)"
+    elif differences.clusters is not None and differences.clusters < FEW_CLUSTERS:
+        test += (
+            f" (with fewer than {FEW_CLUSTERS} clusters, by the larger of the standard errors with "
+            "and without clusters, which the interval does not take)"
+        )
     yield (
         "Intervals are for the choice of items: tasks and topics are fixed strata, and "
         f"{clustered}. Those of means are Wilson's score intervals, for the effective number of "
-        "items. Two models are compared on the items that both answered, by McNemar's exact test "
-        "with the interval of Bonett and Price (2012) where answers are right or wrong, else by "
-        "the t-test of their paired differences; p-values are adjusted for all "
-        f"{pluralize(differences.pairs, 'pair')} (Holm)."
+        f"items. Two models are compared on the items that both answered, by {test}; p-values are "
+        f"adjusted for all {pluralize(differences.pairs, 'pair')} (Holm)."
     )
     yield describe_differences(differences)
     yield Table(

@@ -22,6 +22,8 @@ SOURCES = {
 """What the components of the variance come from, where their names do not say it."""
 MERGED = "chance and items that suit some models, which single answers cannot tell apart"
 """What the residual comes from where no model answers an item twice."""
+MAX_NAMED = 5
+"""Most models that a sentence names."""
 
 
 def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -98,10 +100,21 @@ def describe_agreement(suspects: Suspects) -> str:
 def describe_differences(differences: Differences) -> str:
     """Says how many pairs of models differ, how large a difference must be, and what to mind."""
     if not differences.pairs:
+        if differences.disjoint:
+            return "No two models share an item, so no pair can be compared."
         return "There is one model, and no pair to tell apart."
     differ = "differs" if differences.apart == 1 else "differ"
     pairs = f"{pluralize(differences.pairs, 'pair')} of models"
     sentences = [f"{differences.apart:,} of {pairs} {differ} at the 5 % level (Holm)."]
+    if not differences.disjoint:
+        ahead = [rank.model for rank in differences.ranks if rank.rank == 1]
+        alike = [rank.model for rank in differences.ranks if rank.low == 1 < rank.rank]
+        leads = f"{join_names(ahead, MAX_NAMED)} {'lead' if len(ahead) > 1 else 'leads'}"
+        apart = f", not told apart from {join_names(alike, MAX_NAMED)}" if alike else ""
+        sentences.append(f"{leads}{apart}.")
+    if differences.disjoint:
+        others = pluralize(differences.disjoint, "further pair shares", "further pairs share")
+        sentences.append(f"{others} no item, and cannot be compared.")
     smallest, needed = differences.smallest, differences.needed
     sentences.append(
         _missing("The smallest detectable difference", smallest)
@@ -115,8 +128,8 @@ def describe_differences(differences: Differences) -> str:
         )
     if differences.clusters is not None and differences.clusters < FEW_CLUSTERS:
         sentences.append(
-            f"There are {differences.clusters} clusters of items; below {FEW_CLUSTERS}, errors are "
-            "uncertain."
+            f"Items are in {pluralize(differences.clusters, 'cluster')}; below {FEW_CLUSTERS}, "
+            "errors are uncertain."
         )
     if below := [rank.model for rank in differences.ranks if rank.below_lower]:
         sentences.append(
@@ -171,6 +184,9 @@ def describe_forms(forms: Forms) -> str:
         f"{signed_points(overall.value)} points{between} on "
         f"{pluralize(forms.items, 'common item')}."
     )
+    if any(forms.only):
+        first, second = forms.only
+        shift += f" {first:,} items are in the first form alone, {second:,} in the second alone."
     return (
         f"{shift} {apart:,} of {pluralize(forms.models, 'model')} "
         f"{'shifts' if apart == 1 else 'shift'} at the 5 % level (Holm). "

@@ -62,6 +62,8 @@ def absolute_location(location: str) -> str:
 
     A URI with a secret, a fragment or one slash is a `ValueError`, which repeats no secret.
     """
+    if not location.strip():
+        raise ValueError("is empty: name a path or a URI")
     if not URI.match(location):
         if HALF_URI.match(location):
             raise ValueError("a URI has two slashes after its scheme, as in s3://bucket/runs")
@@ -98,6 +100,7 @@ RunName = Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Location = Annotated[
     str,
     BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value),
+    BeforeValidator(_integer_as_text),
     AfterValidator(absolute_location),
     Field(json_schema_extra={"format": "path or URI"}),
 ]

@@ -1,18 +1,24 @@
-"""Means of models, over all items and by task and topic, and what they took."""
+"""Models: their means, what they took, how stable their ranking is, and shifts to another form."""
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
+from raylab.benchmark.checks.forms import compare_forms
 from raylab.benchmark.checks.models import (
     estimate_means,
     fit_items,
     measure_models,
+    measure_stability,
     measure_usage,
 )
 from raylab.benchmark.responses import Responses, make_responses
+from raylab.core.errors import DataError
 from raylab.core.stats import wilson
-from tests.benchmark.checks.simulation import as_matrix
+from tests.benchmark.checks.simulation import as_matrix, logistic
 
 NAN = float("nan")
 
@@ -93,3 +99,66 @@ def test_logs_that_say_nothing_have_no_usage() -> None:
     assert (
         measure_usage(responses(logs)) == measure_usage(make_responses(responses({}).table)) == ()
     )
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+def test_tau_is_that_of_halves_of_the_items(spread: float) -> None:
+    scores = logistic(np.random.default_rng(3), (8, 200, 1, 1), (spread, 1, 0, 0))[:, :, 0, 0]
+    tau, draw, taus = measure_stability(as_matrix(scores)), np.random.default_rng(0), list[float]()
+    value, (low, high) = tau.value or 0.0, tau.interval or (1.0, 0.0)
+    for _ in range(100):
+        halves = np.split(scores[:, draw.permutation(200)], 2, axis=1)
+        result: Any = stats.kendalltau(*(half.mean(axis=1) for half in halves))
+        taus.append(result.statistic)
+    assert low <= value <= high
+    assert value == pytest.approx(max(float(np.nanmean(taus)), 0.0), abs=0.08)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 30), (2, 2), (3, 30)])
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_a_ranking_that_cannot_be_stable_has_a_reason(shape: tuple[int, int], score: float) -> None:
+    tau = measure_stability(as_matrix(np.full(shape, score)))
+    assert tau.value is None and tau.reason
+
+
+def test_shifts_are_those_of_paired_tests() -> None:
+    draw = np.random.default_rng(0)
+    first = draw.random((3, 60))
+    second = first + np.array([[-0.2], [0.0], [0.02]]) + draw.normal(0, 0.1, (3, 60))
+    forms = compare_forms(as_matrix(first), as_matrix(second[:, :50]))
+    assert (forms.models, forms.items, forms.only) == (3, 50, (10, 0))
+    assert forms.shifts[0].model == "m0000"
+    for shift in forms.shifts:
+        row = int(shift.model[1:])
+        expected = stats.ttest_rel(second[row, :50], first[row, :50])
+        assert shift.p == pytest.approx(max(expected.pvalue, 2.0**-49))
+        assert shift.shift.interval == pytest.approx(tuple(expected.confidence_interval()))
+    expected = stats.ttest_1samp((second - first)[:, :50].mean(axis=0), 0)
+    assert forms.overall.shift.interval == pytest.approx(tuple(expected.confidence_interval()))
+    assert forms.correlation.reason == "it needs 5 models"
+
+
+def test_the_correlation_of_noisy_means_is_corrected_and_broken_items_lead() -> None:
+    draw = np.random.default_rng(1)
+    chance = np.clip(np.linspace(0.45, 0.55, 10)[:, None] + draw.normal(0, 0.15, 400), 0, 1)
+    first, second = ((draw.random(chance.shape) < chance) * 1.0 for _ in "ab")
+    first[:, :3], second[:, :3] = 1.0, 0.0
+    forms = compare_forms(as_matrix(first), as_matrix(second))
+    measured = np.corrcoef(first.mean(axis=1), second.mean(axis=1))[0, 1]
+    assert forms.correlation.value == pytest.approx(measured)
+    low, high = forms.correlation.interval or (1.0, 0.0)
+    assert measured < (forms.correlation.corrected or 0.0) <= 1 and low < 1 == pytest.approx(high)
+    assert {item.item for item in forms.broken[:3]} == {"i00000", "i00001", "i00002"}
+    assert (forms.broken[0].lost, forms.broken[0].won, forms.broken[0].change) == (10, 0, -1.0)
+    # Nothing gained as much; chance breaks items that lost two models.
+    assert forms.broken[0].by_chance == pytest.approx(1 / 3) and forms.broken[-1].by_chance > 0.5
+    # Two more lost as many models as one won: (1 + 1) / 5.
+    chances = [item.by_chance for item in forms.broken]
+    assert chances == sorted(chances)
+    assert forms.broken_items == sum(item.by_chance < 0.41 for item in forms.broken) == 5
+
+
+def test_forms_without_common_items_are_refused() -> None:
+    first = as_matrix(np.ones((2, 3)))
+    with pytest.raises(DataError, match="no model in common"):
+        compare_forms(first, type(first)(**{**vars(first), "models": ("a", "b")}))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from raylab.benchmark.checks import noise as noise_module
 from raylab.benchmark.checks.noise import Noise, measure_noise
 from raylab.benchmark.pages.sentences import describe_noise
 from tests.benchmark.checks.simulation import NAMES, Array, as_responses, logistic, random_effects
@@ -43,6 +44,14 @@ def test_components_are_those_of_the_balanced_analysis_of_variance() -> None:
     assert measured == pytest.approx({n: max(v, 0.0) for n, v in expected.items()})
 
 
+@pytest.fixture
+def estimates_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals take most of the time, and simulations of estimates read none."""
+    monkeypatch.setattr(noise_module, "MAX_BLOCKS", 2)
+    monkeypatch.setattr(noise_module, "DRAWS", 10)
+
+
+@pytest.mark.usefixtures("estimates_alone")
 def test_missing_cells_do_not_shift_the_components() -> None:
     draw, totals = np.random.default_rng(1), dict.fromkeys(NAMES, 0.0)
     for _ in range(30):
@@ -118,6 +127,7 @@ def test_items_of_each_generation_alone_are_no_fault() -> None:
     assert other is not None and 0.3 < noise.signal_to_noise.value / other < 3
 
 
+@pytest.mark.usefixtures("estimates_alone")
 def test_clusters_are_a_source_of_noise_and_strata_are_none() -> None:
     """Means of 12 passages of 10 items, whose standard error by simulation is three times that of
     independent items; the difference of two topics is no noise."""

@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from raylab.benchmark.figures.intervals import (
-    deviations,
-    maximum,
-    mean_deviation,
-    mean_distance,
-)
+from raylab.benchmark.figures.intervals import deviations, maximum, mean_deviation, mean_distance
 from raylab.core.runs.records import Figure
 
 RNG = np.random.default_rng(5)

@@ -20,26 +20,13 @@ from raylab.benchmark.logs.trees import ScoreTree, find_trees
 from raylab.benchmark.responses import Reading
 from raylab.core.errors import DataError
 from tests.benchmark.figures.test_metrics import exactly
-from tests.benchmark.trees import write
-
-Scores = dict[str, Any]
-"""Model to generation to accuracies, or model to accuracies; None is a failed evaluation."""
-
-
-def write_tree(root: Path, scores: Scores) -> None:
-    for name, content in scores.items():
-        if isinstance(content, dict):
-            write_tree(root / name, content)
-        else:
-            (root / name).mkdir(parents=True, exist_ok=True)
-            for index, accuracy in enumerate(content):
-                write(root / name / f"task{index}.json", accuracy)
+from tests.benchmark.trees import Scores, write_scores
 
 
 def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> Quality:
     roots = [tmp_path / "root", *(tmp_path / f"prior{i}" for i, _ in enumerate(priors))]
     for root, content in zip(roots, (scores, *priors), strict=True):
-        write_tree(root, content)
+        write_scores(root, content)
     config = QualityConfig(**{"bootstrap": 0, **changes})
     trees = find_trees(str(roots[0]), [str(root) for root in roots[1:]], config.layout)
     return measure(read_trees(trees, QualityConfig()), config)
@@ -54,7 +41,7 @@ TWO = {"m1": {"g1": [0.5, 0.7], "g2": [1.0]}, "m2": {"g1": [0.2], "g2": [0.4, 0.
 
 
 def test_a_model_is_the_mean_over_its_generations_means(tmp_path: Path):
-    write_tree(tmp_path / "root", {"m1": [0.9, 0.9]})
+    write_scores(tmp_path / "root", {"m1": [0.9, 0.9]})
     measured = quality(tmp_path, TWO)
     assert measured.models == {"m1": exactly(0.8), "m2": exactly(0.3)}
     assert measured.generations["m1"] == {"g1": exactly(0.6), "g2": exactly(1.0)}
@@ -78,7 +65,7 @@ def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
     assert measured.file_counts == {"m1": 2, "m2": 3}
     assert measured.figures["consistency"].reason == "it needs two generations"
     assert measured.files.skipped == 1
-    path = str(tmp_path / "root" / "m1" / "task2.json")
+    path = str(tmp_path / "root" / "m1" / "2.json")
     assert measured.skipped == (SkippedFile(path=path, reason="status is error, not success"),)
 
 
@@ -126,7 +113,7 @@ def test_missing_generations_are_dropped(tmp_path: Path):
         ({"m1": [0.5], "m2": [None, None]}, [], {}, r"m2 .*no usable .* 2 score .*\(2 status is"),
         ({"m1": [0.5], "m2": []}, [], {}, "model m2 .*no usable"),
         ({"a": [0.5], "b": [0.5]}, [{"b": [0.1], "z": [0.2]}], {}, "missing a; extra z"),
-        ({"a": [0.5, None]}, [], {"strict": True}, r"1 score file c(?s:.*)task1.json: status is"),
+        ({"a": [0.5, None]}, [], {"strict": True}, r"1 score file c(?s:.*)1.json: status is"),
         (MISSING, [], {}, r"m2 has 2 of 3, .* in g3. 1 score file cannot be used \(1 status"),
         (
             {"m1": {"g1": [0.5]}, "m2": {"g2": [0.5]}},
