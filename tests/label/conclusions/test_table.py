@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import raylab
-from raylab.benchmark.example import read_example
+from raylab.benchmark.run import read_example
 from raylab.core.errors import DataError
 from raylab.label.config.jobs import ConcludeConfig
 from raylab.label.pages.conclusions import run_conclude
