@@ -202,26 +202,9 @@ class Database:
         self.dialect = _dialect_at(str(location))
         self.place = self.dialect.place
         self.now: Callable[[], datetime] = partial(datetime.now, UTC)
-        self._engine = create_engine(
-            self.dialect.url,
-            # The text of an error would show descriptions and replies.
-            hide_parameters=True,
-            max_overflow=-1,
-            pool_pre_ping=True,
-            connect_args=self.dialect.options,
-        )
+        self._engine = _create_engine(self.dialect)
         # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
         self._turn = threading.Lock()
-
-        settings = self.dialect.settings
-
-        @event.listens_for(self._engine, "connect")
-        def set_up(connection: Any, record: object) -> None:
-            cursor = connection.cursor()
-            for statement in settings:
-                cursor.execute(statement.format(lock_ms=LOCK_SECONDS * 1000))
-            cursor.close()
-            connection.commit()
 
     def close(self) -> None:
         """Closes all connections; a second call does nothing."""
@@ -295,6 +278,28 @@ class Database:
             f"archive {self.place} cannot be used{duration} ({_reason(error)}): "
             f"{self.dialect.way_out}"
         )
+
+
+def _create_engine(dialect: Sqlite | Postgres) -> Engine:
+    """Returns SQLAlchemy's engine, whose connections are durable and wait for other writers."""
+    engine = create_engine(
+        dialect.url,
+        # The text of an error would show descriptions and replies.
+        hide_parameters=True,
+        max_overflow=-1,
+        pool_pre_ping=True,
+        connect_args=dialect.options,
+    )
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: Any, record: object) -> None:
+        cursor = connection.cursor()
+        for statement in dialect.settings:
+            cursor.execute(statement.format(lock_ms=LOCK_SECONDS * 1000))
+        cursor.close()
+        connection.commit()
+
+    return engine
 
 
 def _dialect_at(location: str) -> Sqlite | Postgres:

@@ -346,9 +346,7 @@ class Ownership:
         self._release = self._database.try_lock(_lock_number(self._run))
         if self._release is None:
             return False
-        command = shlex.join(sys.argv)[:MAX_COMMAND]
-        holder = f"{command} (process {os.getpid()} on {platform.node()})"
-        mine = self._run.id, self.token, holder
+        mine = self._run.id, self.token, _this_process()
         try:
             self._database.write(lambda connection: _give(connection, *mine))
         except BaseException:
@@ -364,6 +362,11 @@ class Ownership:
         finally:
             if self._release is not None:
                 self._release()
+
+
+def _this_process() -> str:
+    command = shlex.join(sys.argv)[:MAX_COMMAND]
+    return f"{command} (process {os.getpid()} on {platform.node()})"
 
 
 def _give(
