@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import json
+import re
 from collections.abc import Mapping
 from itertools import product
 from typing import Any
@@ -21,9 +22,11 @@ from raylab.label.input.cases import Case, read_cases
 from raylab.label.protocol.outcome import Outcome, read_outcome
 from raylab.label.protocol.protocol import annotate
 from raylab.label.statistics.frame import tabulate
-from raylab.label.statistics.report import AnnotationReport, annotation_report
+from raylab.label.statistics.report import annotation_report
 from raylab.label.statistics.scores import score_tree
+from raylab.llm.prompts import Schema
 from tests.label.protocol.chats import GOOD, MODELS, ScriptedChat, graded, settings_by
+from tests.label.protocol.outcomes import CODEBOOK
 
 SIXTY: dict[str, Any] = {
     "name": "sixty",
@@ -59,6 +62,7 @@ YES: dict[str, Any] = {
 }
 BOOKS = {
     **{name: book(read_codebook(file)) for name, file in EXAMPLES.items()},
+    "opt": CODEBOOK,
     "sixty": book(SIXTY),
     "five": book(FIVE),
     "yes": book(YES),
@@ -166,17 +170,35 @@ def test_every_answer_has_one_line_that_reads_as_itself(values: dict[str, Any]) 
     assert label.primary == f"kind: {values['kind']}"
 
 
+# OpenAI's guide to structured outputs: no other keywords, every key required, nothing beside them.
+STRICT_KEYWORDS = {"title", "type", "properties", "required", "additionalProperties", "anyOf"}
+STRICT_KEYWORDS |= {"items", "enum", "pattern", "minimum", "maximum", "maxItems"}
+
+
+def keywords(schema: Schema) -> set[str]:
+    parts = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
+    parts += [schema["items"]] if "items" in schema else []
+    return {*schema}.union(*map(keywords, parts))
+
+
 @pytest.mark.parametrize(("codebook", "style"), [*product(BOOKS, ("maximal", "minimal", "word"))])
-def test_schemas_become_grammars(codebook: str, style: str) -> None:
+def test_schemas_are_of_the_strict_subset_and_become_grammars(codebook: str, style: str) -> None:
     prompts = BOOKS[codebook].prompts[style]
     for prompt in prompts.files[:3]:
-        importlib.import_module("jsonschema").Draft202012Validator.check_schema(prompt.schema)
-        grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(prompt.schema)
+        schema = prompt.schema
+        importlib.import_module("jsonschema").Draft202012Validator.check_schema(schema)
+        assert keywords(schema) <= STRICT_KEYWORDS and schema["additionalProperties"] is False
+        assert schema["required"] == list(schema["properties"])
+        for part in schema["properties"].values():
+            # llama.cpp knows no look-ahead and no classes of characters by a backslash.
+            assert re.fullmatch(r"\^(?!.*(\(\?|\\)).*\$", part.get("pattern", "^$"))
+        grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(schema)
         assert all(f'"{key}"' in grammar for key in prompt.keys)
-        assert prompt.messages(
-            description="d", code="c", rationale="r", candidates=[]
-        )[0].content.count("{") == 0  # fmt: skip
-    assert [*prompts.form.keys("classification")][-1] == prompts.form.key
+        # Reasons come before what they lead to.
+        assert prompt.keys[0] in ("rationale", "reason", "summary")
+        assert prompt.keys[-1] in (prompts.form.key, "verdict")
+        content: dict[str, Any] = {"description": "d", "code": "c", "rationale": "r"}
+        assert "{{" not in prompt.messages(**content, candidates=[])[0].content
 
 
 # Distances, by hand
@@ -243,25 +265,20 @@ def decided(codebook: Codebook, case: Case, a: str, b: str, final: str) -> Outco
     return outcome
 
 
-def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], AnnotationReport]:
-    """A is always right, B says of every fourth case what gold is of the one before."""
-    outcomes: list[Outcome] = []
-    for place, case in enumerate(cases):
-        gold, other = str(case.gold_label), str(cases[place - 1].gold_label)
-        outcomes.append(decided(codebook, case, gold, gold if place % 4 else other, gold))
-    tables = tabulate(((outcome, outcome.label) for outcome in outcomes), codebook, "AB")
-    logs, tree = score_tree(tables, {"A": "a", "B": "b"}, "2026-01-01T00:00:00Z")
-    assert tree.files == len(logs) and all(
-        0 <= log.metrics["accuracy"] <= 1 for log in logs.values()
-    )
-    return outcomes, annotation_report(tables)
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_from_its_file_to_its_figures(name: str) -> None:
     codebook = BOOKS[name]
     cases = list(read_cases(codebook.case_sets["examples"][0], codebook))
-    outcomes, report = annotated(codebook, cases)
+    outcomes: list[Outcome] = []
+    # A is always right, B says of every fourth case what gold is of the one before.
+    for place, case in enumerate(cases):
+        gold, other = str(case.gold_label), str(cases[place - 1].gold_label)
+        outcomes.append(decided(codebook, case, gold, gold if place % 4 else other, gold))
+    tables = tabulate(((outcome, outcome.label) for outcome in outcomes), codebook, "AB")
+    report = annotation_report(tables)
+    logs, tree = score_tree(tables, {"A": "a", "B": "b"}, "2026-01-01T00:00:00Z")
+    assert tree.files == len(logs)
+    assert all(0 <= log.metrics["accuracy"] <= 1 for log in logs.values())
     wrong = sum(
         str(cases[place].gold_label) != str(cases[place - 1].gold_label)
         for place in range(0, len(cases), 4)
@@ -293,18 +310,6 @@ def test_an_example_runs_from_its_file_to_its_figures(name: str) -> None:
     )
     assert sum(sum(map(sum, each.sets)) for each in panels) == named
     assert sum(line[n] for each in panels for n, line in enumerate(each.sets)) == named
-
-
-def test_sixty_labels() -> None:
-    codebook = BOOKS["sixty"]
-    golds = [f"number-{n:02}" + (f", number-{n + 1:02}" if n % 3 == 0 else "") for n in range(59)]
-    cases = [
-        Case(str(n), f"{n}.", gold, codebook.parse_own(gold)) for n, gold in enumerate(golds)
-    ]  # fmt: skip
-    _, report = annotated(codebook, cases)
-    assert report.gold["B"].labels.cases == 59 - 15
-    assert len(report.confusion["gold_A"].labels) == 61 and report.agreement.alpha.value is not None
-    assert report.labels["number-01"].cases == 2
 
 
 def test_fields_are_confused_among_themselves_alone() -> None:
