@@ -67,6 +67,7 @@ def forecast(
         ConfigError: A budget in money lacks a price, or the prompts are none of the codebook's.
         DataError: Rows of the input cannot be used.
     """
+    # Requests hold descriptions as JSON, where a character may take several bytes.
     settings = protocol_settings(config, "", codebook)
     sizes, times = dict[str, int](), Counter[str]()
     for _, case in select_cases(config, codebook, notices):

@@ -129,6 +129,7 @@ def _next_step(
         votes: The annotators whose answer is acceptable, by code.
         needed: The annotators that must give the same acceptable code.
     """
+    # The published policy adjudicates before it asks what is acceptable.
     if rules.policy == "published" and max(codes.values()) < needed:
         return "adjudicate"
     if max(votes.values(), default=0) >= needed:
@@ -179,6 +180,7 @@ class _Course:
     async def decide(self) -> _End:
         """Decides the case."""
         prompt, length = self._prompts.classify, len(self._case.description)
+        # A description is never cut: what is left out might decide the case.
         if length > prompt.longest:
             raise _CaseEnded(
                 Status.HUMAN,
@@ -289,6 +291,7 @@ class _Course:
         }
         read = partial(read_reply, self._form, ReportReply)
         report, repairs, calls = await self._ask(stage, settings.evaluator, prompt, content, read)
+        # A model too small to name unmet criteria says FAIL alone.
         if self._form.failed_criterion and report.verdict is Verdict.FAIL:
             report = replace(report, issues=(self._form.failed_criterion,))
         criteria = settings.codebook.criteria
@@ -373,6 +376,7 @@ class _Course:
             try:
                 reply = await self._chat.complete(request, self._case.description_hash, name)
             except TextError as error:
+                # The second turn would send the same text.
                 problems.append(f"there is none: {error}")
                 break
             except CallError as error:

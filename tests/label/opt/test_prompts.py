@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from raylab.core.errors import DataError
 from raylab.label.input.cases import Case
-from raylab.label.opt.code import parse
+from raylab.label.opt.code import Root, parse
 from raylab.label.opt.codebook import CODE_PATTERN, PROMPTS
-from raylab.label.opt.notation import Root
 from raylab.label.protocol.outcome import Status
 from raylab.label.protocol.protocol import annotate
 from raylab.llm.prompts import fence, neutral, read_prompt, shorten

@@ -39,7 +39,7 @@ CODEBOOKS: Mapping[str, dict[str, Any]] = {
             "topics": {"labels": labels("billing", "R&D/other?", "login", "2.50"), "several": True},
             "severity": {"labels": labels("5", "4", "3", "2", "1"), "distance": "graded"},
             "quote": {"text": 40, "optional": True},
-        },
+        }
     },
     "papers": {
         "labels": labels("survey", "trial", "cohort", "model"),
@@ -58,7 +58,7 @@ CODEBOOKS: Mapping[str, dict[str, Any]] = {
             "days": {"number": [0, 30], "distance": "graded", "optional": True},
             "byte": {"text": 20, "compare": "exact", "optional": True},
             "zeal": {"text": 60, "compare": "similar", "optional": True},
-        },
+        }
     },
 }
 

@@ -64,8 +64,8 @@ def everything(path: Path) -> dict[Path, bytes]:
     }
 
 
-def refused(config: AnnotateConfig, told: str) -> None:
-    with pytest.raises(ArchiveError, match=told):
+def refused(config: AnnotateConfig, message: str) -> None:
+    with pytest.raises(ArchiveError, match=message):
         annotate(config, "new")
 
 
@@ -230,7 +230,7 @@ def test_a_run_that_did_not_finish_reads_the_same_files_again(annotated: Annotat
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"description": "Searches a graph."}, "case a has another description than run r"),
         ({"gold": "Evo"}, "case a has another gold than run r"),
@@ -241,11 +241,11 @@ def test_a_run_that_did_not_finish_reads_the_same_files_again(annotated: Annotat
     ],
 )
 def test_a_changed_or_broken_case_is_refused_and_nothing_is_changed(
-    annotated: Annotated, change: dict[str, Any], told: str
+    annotated: Annotated, change: dict[str, Any], message: str
 ):
     before = annotated.run.record
     annotated.write({**ROWS[0], **change}, *ROWS[1:], {"id": "d", "description": "Plans."})
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         annotated.take()
     assert annotated.run.record == before
 
@@ -257,8 +257,8 @@ def test_cases_that_vanished_are_told_each_time_and_kept(
     for state in ((1, 3), (0, 4)):
         assert annotated.take() == state
         annotated.finish()
-    told = caplog.text + "".join(capsys.readouterr())
-    assert told.count("the input lacks 2 cases of run r (b and c)") == 2
+    output = caplog.text + "".join(capsys.readouterr())
+    assert output.count("the input lacks 2 cases of run r (b and c)") == 2
     assert annotated.ids == ["a", "b", "c", "d"]
 
 
@@ -295,12 +295,12 @@ def test_rows_that_were_left_out_are_told_at_each_start_and_stay_out(
     cases = annotated.config.cases.model_copy(update={"skip_unusable": True})
     annotated.config = annotated.config.model_copy(update={"cases": cases})
     annotated.write(*ROWS, {"id": "d", "description": " "}, {"id": "a", "description": "Again."})
-    told = (
+    notice = (
         f"Left out by cases.skip_unusable: {annotated.file}: 2 of 5 rows are unusable (no text in"
     )
     for _ in range(2):
         assert annotated.take() == (0, 3)
-        assert f"note: {told} 1: 4; id twice in 1: 5)." in capsys.readouterr().out
-        assert annotated.run.record.notices[0].startswith(told)
+        assert f"note: {notice} 1: 4; id twice in 1: 5)." in capsys.readouterr().out
+        assert annotated.run.record.notices[0].startswith(notice)
     annotated.file.unlink()
     assert annotated.take() == (0, 3) and annotated.run.record.notices
