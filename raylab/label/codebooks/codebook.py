@@ -214,7 +214,7 @@ def drop_asides(text: str) -> str:
         elif tag["end"] and tag["name"] == inside:
             place, inside = tag.end(), None
         elif not tag["end"] and inside is None:
-            # Shown material whose end is missing may be a word of the answer itself.
+            # A tag of shown material that nothing closes may be a word of the answer.
             if not tag["shown"] or closed.get(tag["name"], -1) > tag.start():
                 kept.append(text[place : tag.start()])
                 inside = tag["name"]
@@ -275,7 +275,7 @@ class AnswerForm:
 
     def keys(self, kind: str) -> dict[str, str]:
         """Returns the fields of a kind of reply by their keys, in the requested order."""
-        # For such models the label alone says the choice, and FAIL the issue.
+        # A small model says its choice by the label alone, and an unmet criterion by FAIL.
         hidden = {"issues", "choice"} if self.failed_criterion else set[str]()
         names = {"label": self.key, "rationale": self.reason}
         return {names.get(name, name): name for name in REPLIES[kind] if name not in hidden}

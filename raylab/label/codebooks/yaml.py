@@ -62,7 +62,7 @@ def make_codebook(config: CodebookConfig) -> Codebook:
         DataError: A table of distances is no metric.
     """
     answers, parts = _Answers(config), config.parts
-    # Results compare only where distances are equal, so their version covers these too.
+    # Figures compare only at equal distances, so the version of the metric covers these too.
     questions = [[name, each.distance, each.compare] for name, each in parts.items()]
     version = _digest([answers.version, questions])
     compared = {
@@ -219,7 +219,7 @@ class _Answers:
             raise AnswerError(
                 {"": f"should have the keys {', '.join(parts)}, found {quote(parsed)}"}
             )
-        # Values without any of the keys are another thing, and no answer that lacks some.
+        # Without any key of the codebook it is another thing, and no answer that lacks fields.
         lacks = may_lack and not parts.keys().isdisjoint(values)
         read, problems = dict[str, Any](), dict[str, str]()
         for name, kind in self._types.items():

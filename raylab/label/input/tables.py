@@ -192,6 +192,7 @@ class _Text:
 
         # Excel takes the separator from a first line sep=; that it does not show.
         is_stated = self._head.startswith("sep=")
+        # The right separator gives the most wanted columns; of equal ones, the most columns.
         mark = self._head[4] if is_stated else max(",;\t|", key=rank)
         # The limit of Python's module is close to the longest text.
         csv.field_size_limit(LINE_BYTES)

@@ -285,6 +285,7 @@ class _Reader:
             steps = [("+", root)]
             if self._peek().text == "{":
                 branches = [_fold(branch) for branch in self._read_bracket(",", depth)]
+                # Branches stand side by side, so the canonical line gives them one order.
                 branches.sort(key=lambda steps: [RANK[root] for _, root in _canonicalise(steps)])
                 steps = _join("/", [steps, _join("+", branches)])
             return [("+", steps)]
@@ -325,6 +326,7 @@ class _Reader:
         tail = self.text[self.position : key.start() if key else None].partition("\n")[0]
         words = (word.casefold() for word in re.findall("[A-Za-z]+", tail))
         others = {NAMES.get(word) for word in words} - {None, *roots}
+        # What goes on right behind the code, or names other roots, may mean another code.
         glued = not gap and token.text and token.text not in ",.;:!?(<)>]}"
         goes_on = "\n" not in gap and token.meaning in (*"→+/&{[",)
         if glued or goes_on or others or self.position >= MAX_LINE:
@@ -370,6 +372,7 @@ class _Reader:
             value = begun[: cut.start()] if cut else begun
             self._repairs |= _repairs_by_dropping(begun[len(value) :])
             ascii_only = unicodedata.normalize("NFKD", value).encode("ascii", "ignore").decode()
+            # A value has no blanks and no other signs: a hyphen takes their place.
             fit = UNFIT.sub("-", ascii_only.strip(f"{MARKS}, \t\n"))
             if value := fit.lstrip("+_.,-").rstrip(".,-"):
                 yield name, value
@@ -465,6 +468,7 @@ def bare(text: str) -> Label:
     return _read_line(text, re.compile(""))
 
 
+# A report reads the same lines once for every case and figure.
 @lru_cache(maxsize=1 << 16)
 def read_canonical(line: str) -> Label:
     """Reads a canonical line, as written by `str` of a code."""

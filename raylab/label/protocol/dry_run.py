@@ -67,10 +67,10 @@ def forecast(
         ConfigError: A budget in money lacks a price, or the prompts are none of the codebook's.
         DataError: Rows of the input cannot be used.
     """
-    # Requests hold descriptions as JSON, where a character may take several bytes.
     settings = protocol_settings(config, "", codebook)
     sizes, times = dict[str, int](), Counter[str]()
     for _, case in select_cases(config, codebook, notices):
+        # Requests hold it as JSON, where a character may take several bytes.
         sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
         times[case.description_hash] += 1
     ask = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values())).ask

@@ -116,7 +116,7 @@ def read_reply(
         raise UnreadableError(f"it is empty, {cut}" if cut else "it is empty")
     try:
         answer, values = _find_object(text, keys, shown, repairs)
-        # The last words of prose decide, and of a reply that was cut off they are not known.
+        # Prose that was cut off may have gone on to another label.
         if values is None and (cut or form.key not in keys):
             raise UnreadableError(cut or "it holds no JSON object")
         if values is None:
@@ -165,7 +165,7 @@ def settle(
             raise UnreadableError(f"{form.key} is missing")
         note = "no final line: that of the chosen candidate taken"
         return replace(reply, label=named), [*repairs, note]
-    # Nobody can tell whether the choice or the line is meant.
+    # A line of another candidate: nobody can tell whether it or the choice is meant.
     compositions = {candidate.composition for candidate in shown.values()}
     if named is not None and reply.label.composition in compositions - {named.composition}:
         raise UnreadableError(
@@ -220,7 +220,7 @@ def judge(
         verdict = max(verdict, band, key=list(Verdict).index)
     # Whether an answer needed repairs is known, so that no evaluator is asked about it.
     unmet = {*report.issues} | ({FORMAT.name} if form != "strict" else set[str]())
-    # FAIL without an issue says as little as an issue with a cap beside a pass.
+    # A FAIL without an issue contradicts itself, as does a pass with an issue that has a cap.
     failed = report.verdict is Verdict.FAIL
     return Evaluation(
         verdict=verdict,
