@@ -73,6 +73,11 @@ class Label:
         return self.categories | self.texts
 
     @property
+    def primary(self) -> str:
+        """The first category, for statistics that count one category per label."""
+        return self.parts[0][1]
+
+    @property
     def answers(self) -> Mapping[str, tuple[str, ...]]:
         """The values by question; that of a codebook of labels alone has no name."""
         return self.values or {"": tuple(category for _, category in self.parts)}

@@ -215,9 +215,19 @@ class _Reader:
         roots = {root for _, root in steps}
         if len(roots) < len(steps):
             self._repair(Repair.OPERATORS, 0)
-        self._refuse_broken(roots)
-        (_, first), *others = _canonicalise(steps)
-        parts = (("", first), *others)
+        # An expression that is cut, or goes on in an unreadable form, may mean another code.
+        token = self._peek()
+        gap = self.text[self.position : token.start]
+        key = LOOSE_KEY.search(self.text, self.position)
+        tail = self.text[self.position : key.start() if key else None].partition("\n")[0]
+        words = (word.casefold() for word in re.findall("[A-Za-z]+", tail))
+        others = {NAMES.get(word) for word in words} - {None, *roots}
+        glued = not gap and token.text and token.text not in ",.;:!?(<)>]}"
+        goes_on = "\n" not in gap and token.meaning in (*"→+/&{[",)
+        if glued or goes_on or others or self.position >= MAX_LINE:
+            raise self._make_error(token, "'+', '/', ';' or the end")
+        (_, first), *more = _canonicalise(steps)
+        parts = (("", first), *more)
         values = self._fields()
         # The known keys in canonical order, then others by name.
         keys = [key for key in FIELDS if key in values] + sorted(values.keys() - {*FIELDS})
@@ -317,20 +327,6 @@ class _Reader:
             raise self._make_error(token, f"'{closer}'")
         self._take(token, closer)
         return expressions
-
-    def _refuse_broken(self, roots: set[Root]) -> None:
-        """Refuses an expression that is cut, or goes on in a form that cannot be read."""
-        token = self._peek()
-        gap = self.text[self.position : token.start]
-        key = LOOSE_KEY.search(self.text, self.position)
-        tail = self.text[self.position : key.start() if key else None].partition("\n")[0]
-        words = (word.casefold() for word in re.findall("[A-Za-z]+", tail))
-        others = {NAMES.get(word) for word in words} - {None, *roots}
-        # What goes on right behind the code, or names other roots, may mean another code.
-        glued = not gap and token.text and token.text not in ",.;:!?(<)>]}"
-        goes_on = "\n" not in gap and token.meaning in (*"→+/&{[",)
-        if glued or goes_on or others or self.position >= MAX_LINE:
-            raise self._make_error(token, "'+', '/', ';' or the end")
 
     def _fields(self) -> dict[str, str]:
         start, pairs = self.position, list[tuple[str, str]]()
@@ -445,7 +441,16 @@ def parse(text: str, strict: bool = False) -> Label:
         repairs.add(Repair.AROUND)
     markers = list(MARKER.finditer(own))
     if not markers:
-        code = _read_bare(own)
+        # Without a marker the whole text must be a code: prose may name roots without giving one.
+        try:
+            code, rest = _read_part(own, NAMES)
+        except OptCodeError:
+            code, rest = None, ""
+        if code is None or Repair.AROUND in {*code.repairs, *_repairs_by_dropping(rest)}:
+            raise OptCodeError(
+                "no OPT-Code: expected a line such as 'OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; "
+                f"Data=sim; Time=gen; Human=low', found '{_escape(own.strip())}'"
+            )
         return replace(code, repairs=_sort_repairs({*code.repairs, *repairs, Repair.MARKER}))
     if len(markers) > 1:
         repairs.add(Repair.SEVERAL)
@@ -494,20 +499,6 @@ def _read_part(text: str, names: dict[str, Root]) -> tuple[Label, str]:
     """Reads the code at the start of a text, and returns it with the text behind it."""
     reader = _Reader(f"OPT={text[:MAX_LINE]}", 4, names)
     return reader.read(), reader.rest
-
-
-def _read_bare(text: str) -> Label:
-    """Reads a text that is an expression, with or without fields, and nothing else."""
-    try:
-        code, rest = _read_part(text, NAMES)
-    except OptCodeError:
-        code, rest = None, ""
-    if code is None or Repair.AROUND in {*code.repairs, *_repairs_by_dropping(rest)}:
-        raise OptCodeError(
-            "no OPT-Code: expected a line such as 'OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; "
-            f"Data=sim; Time=gen; Human=low', found '{_escape(text.strip())}'"
-        )
-    return code
 
 
 def _leads(text: str, marker: re.Match[str]) -> bool:

@@ -168,12 +168,12 @@ def test_every_answer_has_one_line_that_reads_as_itself(values: dict[str, Any]) 
     again = BOOKS["five"].read(str(label))
     assert again == label and again.parts == label.parts
     assert len(label.categories) == 3 + len({*values["colours"]}) == len(label.measured) - 1
-    assert label.parts[0] == ("", f"kind: {values['kind']}")
+    assert label.primary == f"kind: {values['kind']}"
 
 
 # OpenAI's guide to structured outputs: no other keywords, every key required, nothing beside them.
-STRICT_KEYWORDS = {"title", "type", "properties", "required", "additionalProperties", "anyOf"}
-STRICT_KEYWORDS |= {"items", "enum", "pattern", "minimum", "maximum", "maxItems"}
+OBJECTS = {"title", "type", "properties", "required", "additionalProperties", "anyOf"}
+STRICT_KEYWORDS = OBJECTS | {"items", "enum", "pattern", "minimum", "maximum", "maxItems"}
 
 
 def keywords(schema: Schema) -> set[str]:

@@ -33,7 +33,7 @@ def test_the_published_line_is_read_as_it_stands():
     ]
     assert code.parts == (("", Root.EVO), ("/", Root.LRN), ("+", Root.CTL))
     assert code.categories == {Root.EVO, Root.LRN, Root.CTL}
-    assert code.composition == "Evo/Lrn+Ctl"
+    assert (code.primary, code.composition) == (Root.EVO, "Evo/Lrn+Ctl")
     assert (code.repairs, str(code), parse(FULL_LINE)) == ((), FULL_LINE, code)
     assert read_canonical(FULL_LINE) == code == pickle.loads(pickle.dumps(code))
 
