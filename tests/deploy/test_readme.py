@@ -55,11 +55,11 @@ DEFENCES = {
         label/review/test_access.py::test_every_answer_forbids_the_browser_all_but_the_page_itself
     """,
     "another's run sends your key elsewhere": """
-        label/on_ray/test_decisions.py::test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command
+        label/on_ray/test_annotate.py::test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command
     """,
     "the archive is altered, replaced or cut": """
         label/archive/test_store.py::test_a_record_that_was_altered_is_refused_when_it_is_read
-        label/protocol/test_run_archive.py::test_an_archive_that_was_cut_off_or_made_anew_is_refused
+        label/protocol/test_run.py::test_an_archive_that_was_cut_off_or_made_anew_is_refused
     """,
     "a dependency is replaced": """
         deploy/test_machines.py::test_every_dependency_is_installed_by_its_hash_from_one_index

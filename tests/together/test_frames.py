@@ -15,7 +15,7 @@ from raylab.together.config import PipelineConfig
 from tests.arc.measured import held_out, training_metrics
 from tests.benchmark.trees import write
 from tests.label.pages.test_annotation_run import row
-from tests.label.protocol.test_run_archive import annotate, configured
+from tests.label.protocol.test_run import annotate, configured
 from tests.together.runs import CASES, SPACE, every_kind, left, train
 from tests.together.runs import content as annotation_report
 

@@ -169,7 +169,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Criterion:
-    """A criterion by which an evaluator judges a label.
+    """A criterion of an evaluator's judgement.
 
     Attributes:
         cap: Highest score of a label that does not meet it; None does not limit the score.
@@ -219,6 +219,7 @@ def drop_asides(text: str) -> str:
         elif tag["end"] and tag["name"] == inside:
             place, inside = tag.end(), None
         elif not tag["end"] and inside is None:
+            # A tag of shown material that nothing closes may be a word of the answer.
             if not tag["shown"] or closed.get(tag["name"], -1) > tag.start():
                 kept.append(text[place : tag.start()])
                 inside = tag["name"]
@@ -236,8 +237,8 @@ REPLIES: Mapping[str, tuple[str, ...]] = {
 SHORT_TEXT: Schema = {"type": "string", "pattern": "^[A-Za-z0-9 ,.'-]{1,32}$"}
 """Schema of a text by a small model."""
 LIMITS, SMALL_LIMITS = (100_000, 4_000), (1_500, 200)
-"""Most characters of a description, about 25,000 tokens of prose, and of another model's text that
-is shown; and for small models, of which the embedded one has 1,536 tokens in total."""
+"""Most characters of a description (100,000 are about 25,000 tokens of prose), and of another
+model's text that is shown. The small limits fit the 1,536 tokens of the embedded model."""
 SMALL_WARNING = (
     "llm.prompt=word is for models too small to judge: no verdict, score or pass rate of such a "
     "run says anything about quality"
@@ -279,6 +280,7 @@ class AnswerForm:
 
     def keys(self, kind: str) -> dict[str, str]:
         """Returns the fields of a kind of reply by their keys, in the requested order."""
+        # A small model says its choice by the label alone, and an unmet criterion by FAIL.
         hidden = {"issues", "choice"} if self.failed_criterion else set[str]()
         names = {"label": self.key, "rationale": self.reason}
         return {names.get(name, name): name for name in REPLIES[kind] if name not in hidden}
@@ -322,8 +324,8 @@ class PromptSet:
     Attributes:
         evaluate: Prompt of the evaluator, also used to confirm adjudicated and human labels.
         repair: Second turn after a reply that cannot be read.
-        open_book: True if the prompts name the systems of the cases with `meta.open_book`, whose
-            gold then measures no accuracy.
+        open_book: True if the prompts name the systems of the cases with `meta.open_book`; the
+            gold of those cases then measures no accuracy.
     """
 
     classify: PromptFile

@@ -26,7 +26,7 @@ Measure = Callable[[Categories, Categories], float]
 
 @dataclass(frozen=True, eq=False)
 class FieldDistance:
-    """The distance of the values of a field, of which an empty one is far from all others.
+    """The distance of the values of a field; an empty value has distance 1 from all others.
 
     Attributes:
         level: Level of measurement, or the name of the metric.

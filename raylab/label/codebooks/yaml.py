@@ -62,6 +62,7 @@ def make_codebook(config: CodebookConfig) -> Codebook:
         DataError: A table of distances is no metric.
     """
     answers, parts = _Answers(config), config.parts
+    # Figures compare only at equal distances, so the version of the metric covers these too.
     questions = [[name, each.distance, each.compare] for name, each in parts.items()]
     version = _digest([answers.version, questions])
     compared = {
@@ -218,6 +219,7 @@ class _Answers:
             raise AnswerError(
                 {"": f"should have the keys {', '.join(parts)}, found {quote(parsed)}"}
             )
+        # Without any key of the codebook it is another thing, and no answer that lacks fields.
         lacks = may_lack and not parts.keys().isdisjoint(values)
         read, problems = dict[str, Any](), dict[str, str]()
         for name, kind in self._types.items():
@@ -242,6 +244,7 @@ class _Answers:
         text = text.strip()
         if not ends:
             return text.strip("\"'`*. ")
+        # People and models write the inside of a list or mapping without its brackets.
         whole = _within(text) if text[:1] == ends[0] else f"{ends[0]}{_within(text)}{ends[1]}"
         with suppress(ValueError, RecursionError):
             return json.loads(whole)
@@ -333,7 +336,17 @@ def _describe(answers: _Answers, full: bool) -> Iterator[str]:
     if config.fields:
         yield f"\nThe {answers.key} is an object with the keys {', '.join(config.fields)}.\n"
     for name, field in config.parts.items():
-        yield f"\n{_ask(name or answers.key, field)}\n"
+        if field.number:
+            whole = "whole number" if _number_type(field) is int else "number"
+            kind = f"a {whole} from {field.number[0]} to {field.number[1]}"
+        elif field.text:
+            kind = f"a text of at most {field.text} characters"
+        else:
+            kind = f"{'one or more' if field.several else 'one'} of"
+        said = f" ({field.definition})" if field.definition else ""
+        empty = f", or {json.dumps(_nothing(field))} if there is none" if field.optional else ""
+        these, end = (" these" if empty else "", ":") if field.labels else ("", ".")
+        yield f"\n{name or answers.key}{said}: {kind}{these}{empty}{end}\n"
         for label, text in (field.labels or {}).items():
             yield f"- {label}: {text.definition}\n"
             shown = {"Such as": text.examples, "Not": text.counterexamples} if full else {}
@@ -342,18 +355,3 @@ def _describe(answers: _Answers, full: bool) -> Iterator[str]:
     if config.rules:
         yield "\nCriteria besides right labels:\n"
         yield "".join(f"- {name}: {rule.text}\n" for name, rule in config.rules.items())
-
-
-def _ask(name: str, field: FieldConfig) -> str:
-    """Describes the values of a field."""
-    if field.number:
-        whole = "whole number" if _number_type(field) is int else "number"
-        kind = f"a {whole} from {field.number[0]} to {field.number[1]}"
-    elif field.text:
-        kind = f"a text of at most {field.text} characters"
-    else:
-        kind = f"{'one or more' if field.several else 'one'} of"
-    said = f" ({field.definition})" if field.definition else ""
-    empty = f", or {json.dumps(_nothing(field))} if there is none" if field.optional else ""
-    these, end = (" these" if empty else "", ":") if field.labels else ("", ".")
-    return f"{name}{said}: {kind}{these}{empty}{end}"

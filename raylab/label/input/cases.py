@@ -198,6 +198,7 @@ class _Source:
         if not self.rows:
             raise DataError(f"cases {self._location}: the file holds no case")
         if self.columns.seen:
+            # Objects have no head, so only the last one shows that all lack a column.
             self.columns.require()
 
     def _case(self, row: object, place: str, ids: set[str]) -> Case | RowFault:
@@ -210,6 +211,7 @@ class _Source:
             values["gold"] = {own.removeprefix("gold "): values.pop(own) for own in fields}
         if not self.columns.has_ids:
             values.setdefault("id", f"row-{place.partition(' ')[2]}")
+        # Parquet and spreadsheets have a cell for every column, most of them empty.
         rest = (column for column in cells if column not in names.values())
         if others := {meta_key(name): cells[name] for name in rest if _is_there(cells[name])}:
             # Values of Parquet, such as dates, as JSON has them.

@@ -27,7 +27,7 @@ SHEETS = (b"PK\3\4", b"\xd0\xcf\x11\xe0")
 """The first bytes of spreadsheets, whatever their name."""
 AS_CSV = "save a spreadsheet as CSV UTF-8"
 HEAD_BYTES = 1 << 16
-"""Bytes by which the encoding and the separator are found."""
+"""The encoding and the separator are read from this many first bytes."""
 MAX_SHOWN = 20
 """Most rows, faults and columns that a message names."""
 MAX_COLUMNS = 1000
@@ -35,7 +35,7 @@ MAX_COLUMNS = 1000
 LOST = re.compile("[\udc80-\udcff]")
 """A byte that the encoding of a file does not have."""
 FOREIGN = re.compile("[^\0-\x7f\ufffd]")
-"""A character by which a file proves its encoding."""
+"""A character beyond ASCII, which proves the encoding that could read it."""
 MEANINGS = ("trap", "reviewed", "open_book", "bait")
 """Keys of meta that mean something to raylab; a column of that name is the file's own affair."""
 BATCH_ROWS = 16
@@ -54,10 +54,10 @@ Rows = Iterator[tuple[str, object]]
 
 
 class Columns:
-    """The columns of a file: which there are, and what those hold that are wanted.
+    """The columns of a file, and what each wanted column holds.
 
     Attributes:
-        wanted: Names of columns by what they hold; `gold` may be several, such as `gold topics`.
+        wanted: Names of columns by what they hold, such as `id` or `gold topics`.
         seen: The columns of all rows so far, and whether each is wanted.
         has_ids: False if rows are numbered instead.
     """
@@ -174,6 +174,7 @@ class _Text:
         head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
         if head.startswith(SHEETS):
             raise DataError(f"{where} is no text: {AS_CSV}")
+        # Windows writes UTF-16 with a mark; without one, 8-bit text is the better guess.
         is_wide = head.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
         self._encoding = encoding or ("utf-16" if is_wide else "utf-8-sig")
         self._where, self._head = where, head.decode(self._encoding, "replace")
@@ -191,6 +192,7 @@ class _Text:
 
         # Excel takes the separator from a first line sep=; that it does not show.
         is_stated = self._head.startswith("sep=")
+        # The right separator gives the most wanted columns; of equal ones, the most columns.
         mark = self._head[4] if is_stated else max(",;\t|", key=rank)
         # The limit of Python's module is close to the longest text.
         csv.field_size_limit(LINE_BYTES)
@@ -208,6 +210,7 @@ class _Text:
                 continue
             if cells is None:
                 return
+            # A row of blanks has a number in a spreadsheet, and is no row.
             if not any(map(str.strip, cells)):
                 continue
             lost = self._lost(mark.join(cells), place)
@@ -235,6 +238,7 @@ class _Text:
             return
         while self._stream.read(1) != "[":
             pass
+        # A list may be larger than memory, so its elements are read one at a time.
         rows = elements(cast(BinaryIO, self), self._where, LINE_BYTES, "surrogateescape")
         for number in count(1):
             place = f"row {number}"

@@ -73,6 +73,7 @@ def annotate_on_ray(
         # Ray and its actors take seconds to start.
         stack.enter_context(live.progress())
         uses = uses_embedded(config.llm)
+        # Actors are told its address, so it is served before they start.
         embedded = stack.enter_context(embedded_server()) if uses else None
         stack.enter_context(session(config.cluster))
         stop = stack.enter_context(_stop_signals())
@@ -83,6 +84,7 @@ def annotate_on_ray(
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
         raise halt
+    # A stop by the user ends as Ctrl-C does, also where the signal was SIGTERM.
     if stop.is_set():
         raise KeyboardInterrupt
     reasons = progress.tally.open_cases

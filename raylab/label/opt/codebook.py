@@ -22,8 +22,15 @@ from raylab.label.codebooks.codebook import (
 )
 from raylab.label.codebooks.codebook import compare as compare_labels
 from raylab.label.codebooks.distances import WASSERSTEIN, FieldDistance, wasserstein
-from raylab.label.opt.code import bare, parse, read_canonical
-from raylab.label.opt.notation import FIELDS, LONG_NAMES, OptCodeError, Root
+from raylab.label.opt.code import (
+    FIELDS,
+    LONG_NAMES,
+    OptCodeError,
+    Root,
+    bare,
+    parse,
+    read_canonical,
+)
 
 VERSION = "1.0"
 """Version of the set of roots."""

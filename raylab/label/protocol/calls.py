@@ -137,6 +137,7 @@ class CallJournal:
         """Loads all answered calls about these descriptions; returns their keys, for `drop`."""
         async with self._begun:
             if not self._voided:
+                # The process may have died before, with claims that nobody else ends.
                 await self._archive.ask(RunWriter.void_claims, self._archive.claimant)
                 self._voided = True
         rows = await self._archive.ask(RunWriter.calls_of, sorted(set(description_hashes)))
@@ -163,6 +164,7 @@ class CallJournal:
         try:
             results = await self._operations.add(claim)
         except asyncio.CancelledError:
+            # The claim may be written already, and would keep its call from all others.
             self._operations.leave(ClaimEnd(claim))
             raise
         self._require(claim, results)

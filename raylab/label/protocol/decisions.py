@@ -59,6 +59,7 @@ def decision_row(
         decides: False for a judgement without an equal one on the same case.
     """
     report = decision.confirmation
+    # A code waits for the evaluator, unless the person insists or only audits a decided case.
     if decision.choice is None or not decides:
         status = HUMAN
     elif decision.choice == "unclear":

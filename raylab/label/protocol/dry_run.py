@@ -70,6 +70,7 @@ def forecast(
     settings = protocol_settings(config, "", codebook)
     sizes, times = dict[str, int](), Counter[str]()
     for _, case in select_cases(config, codebook, notices):
+        # Requests hold it as JSON, where a character may take several bytes.
         sizes[case.description_hash] = len(msgspec.json.encode(case.description)[1:-1])
         times[case.description_hash] += 1
     ask = _Forecaster(config.llm, settings, len(sizes), sum(sizes.values())).ask

@@ -12,18 +12,13 @@ from raylab.label.archive.records import CurrentCase
 from raylab.label.codebooks.codebook import Label
 from raylab.label.protocol.outcome import ADJUDICATOR, Annotator
 from raylab.label.protocol.run import AnnotationRun
-from raylab.label.review.label_studio import (
-    FINAL,
-    archived_task,
-    labelling_config,
-    write_tasks,
-)
+from raylab.label.review.label_studio import FINAL, archived_task, labelling_config, write_tasks
 from raylab.label.statistics.columns import ADJUDICATED, AnswerRow, ArchivedEntry, encodable
 from raylab.label.statistics.frame import audits_of, export_run, has_labels, read_case
 from raylab.label.statistics.scores import CANDIDATES, annotator_names
 
 GOLD, EVALUATOR = "gold", "evaluator"
-"""The scores of a sample, the first of which is that of the log if any sample has it."""
+"""The scores of a sample; a log has the score by gold if any of its samples has gold."""
 
 
 def export(annotation: AnnotationRun, form: str) -> str:
@@ -111,7 +106,7 @@ def _samples(annotation: AnnotationRun, annotator: Annotator | None) -> Iterator
 def _sample(
     entry: ArchivedEntry, label: Label | None, gold: Label | None, row: AnswerRow | None
 ) -> dict[str, Any]:
-    """Returns a case as a sample of one giver of codes, scored by gold and by the evaluator."""
+    """Returns a case as a sample of one coder, scored by gold and by the evaluator."""
     outcome, current = entry.outcome, entry.current
     report, call = row and row.report, row.answer.calls[-1] if row and row.answer.calls else None
     line = str(label or "")

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -129,6 +129,7 @@ def _next_step(
         votes: The annotators whose answer is acceptable, by code.
         needed: The annotators that must give the same acceptable code.
     """
+    # The published policy adjudicates before it asks what is acceptable.
     if rules.policy == "published" and max(codes.values()) < needed:
         return "adjudicate"
     if max(votes.values(), default=0) >= needed:
@@ -179,6 +180,7 @@ class _Course:
     async def decide(self) -> _End:
         """Decides the case."""
         prompt, length = self._prompts.classify, len(self._case.description)
+        # A description is never cut: what is left out might decide the case.
         if length > prompt.longest:
             raise _CaseEnded(
                 Status.HUMAN,
@@ -289,6 +291,7 @@ class _Course:
         }
         read = partial(read_reply, self._form, ReportReply)
         report, repairs, calls = await self._ask(stage, settings.evaluator, prompt, content, read)
+        # A model too small to name unmet criteria says FAIL alone.
         if self._form.failed_criterion and report.verdict is Verdict.FAIL:
             report = replace(report, issues=(self._form.failed_criterion,))
         criteria = settings.codebook.criteria
@@ -373,6 +376,7 @@ class _Course:
             try:
                 reply = await self._chat.complete(request, self._case.description_hash, name)
             except TextError as error:
+                # The second turn would send the same text.
                 problems.append(f"there is none: {error}")
                 break
             except CallError as error:
@@ -407,7 +411,20 @@ class _Course:
 
     def outcome(self, generation: str, end: _End) -> Outcome:
         """Returns the outcome, with every result so far."""
-        case = self._case
+        case, rules, adjudication = self._case, self._settings.rules, self._adjudication
+        # The steps stand in the order of the protocol: answers come in any order.
+        path = list[str]()
+        for name, answer in sorted(self._classified.items()):
+            step = CANDIDATE if rules.stages == "evaluate" else classify_stage(name)
+            path.append(f"{step}:{answer.format}")
+        for name, report in sorted(self._evaluated.items()):
+            path.append(f"{evaluate_stage(name)}:{report.verdict}:{report.score}")
+        if self._agreements:
+            path.append(f"compare:{_relate(self._labels.values())}")
+        if adjudication is not None:
+            path.append(f"{ADJUDICATE}:{''.join(adjudication.order)}:{adjudication.choice}")
+            if (report := adjudication.confirmation) is not None:
+                path.append(f"{CONFIRM}:{report.verdict}:{report.score}")
         sent = [call.reply for call in self._calls if not call.reply.cached]
         priced = [reply.cost for reply in sent if reply.cost is not None]
         outcome = Outcome(
@@ -421,14 +438,14 @@ class _Course:
             meta=dict(case.meta),
             status=end.status,
             reason=end.reason,
-            path=(*self._steps(), end.step),
+            path=(*path, end.step),
             label=end.label,
             answers={
                 name: Answer(classification=answer, evaluation=self._evaluated.get(name))
                 for name, answer in sorted(self._classified.items())
             },
             agreements=self._agreements,
-            adjudication=self._adjudication,
+            adjudication=adjudication,
             prompt_tokens=sum(reply.prompt_tokens for reply in sent),
             completion_tokens=sum(reply.completion_tokens for reply in sent),
             cost=math.fsum(priced) if len(priced) == len(sent) else None,
@@ -440,20 +457,6 @@ class _Course:
         unread = (call for call in self._calls if call.reply.key not in used)
         ordered = tuple(sorted(unread, key=lambda call: call.stage))
         return outcome.model_copy(update={"unread": ordered})
-
-    def _steps(self) -> Iterator[str]:
-        """Yields the steps taken, in the order of the protocol and not of the answers."""
-        candidate = self._settings.rules.stages == "evaluate"
-        for name, classification in sorted(self._classified.items()):
-            yield f"{CANDIDATE if candidate else classify_stage(name)}:{classification.format}"
-        for name, evaluation in sorted(self._evaluated.items()):
-            yield f"{evaluate_stage(name)}:{evaluation.verdict}:{evaluation.score}"
-        if self._agreements:
-            yield f"compare:{_relate(self._labels.values())}"
-        if self._adjudication is not None:
-            yield f"{ADJUDICATE}:{''.join(self._adjudication.order)}:{self._adjudication.choice}"
-            if (confirmation := self._adjudication.confirmation) is not None:
-                yield f"{CONFIRM}:{confirmation.verdict}:{confirmation.score}"
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -6,7 +6,7 @@ reply unreadable, and the protocol asks once more.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar, cast
@@ -116,6 +116,7 @@ def read_reply(
         raise UnreadableError(f"it is empty, {cut}" if cut else "it is empty")
     try:
         answer, values = _find_object(text, keys, shown, repairs)
+        # Prose that was cut off may have gone on to another label.
         if values is None and (cut or form.key not in keys):
             raise UnreadableError(cut or "it holds no JSON object")
         if values is None:
@@ -164,6 +165,7 @@ def settle(
             raise UnreadableError(f"{form.key} is missing")
         note = "no final line: that of the chosen candidate taken"
         return replace(reply, label=named), [*repairs, note]
+    # A line of another candidate: nobody can tell whether it or the choice is meant.
     compositions = {candidate.composition for candidate in shown.values()}
     if named is not None and reply.label.composition in compositions - {named.composition}:
         raise UnreadableError(
@@ -216,7 +218,9 @@ def judge(
                 caps.append(f"{why}: at most {limit}")
         band = _band(score, min(WEAK_PASS_FROM, rules.threshold))
         verdict = max(verdict, band, key=list(Verdict).index)
+    # Whether an answer needed repairs is known, so that no evaluator is asked about it.
     unmet = {*report.issues} | ({FORMAT.name} if form != "strict" else set[str]())
+    # A FAIL without an issue contradicts itself, as does a pass with an issue that has a cap.
     failed = report.verdict is Verdict.FAIL
     return Evaluation(
         verdict=verdict,
@@ -270,7 +274,15 @@ def _find_object(
     answer = drop_asides(text).strip()
     if answer != text.strip():
         repairs.append("thoughts or quoted material ignored")
-    objects = [each for each in _objects(answer) if set(keys) & each[0].keys()]
+    # Each try reads up to an object's end, so all take time linear in the length of the text.
+    objects, end, tries = list[tuple[JsonObject, slice]](), 0, 0
+    for opening in JSON_OBJECT.finditer(answer):
+        start = opening.start()
+        if start >= end and (tries := tries + 1) <= OBJECTS_TRIED:
+            with suppress(ValueError):
+                value, end = DECODER.raw_decode(answer, start)
+                if set(keys) & value.keys():
+                    objects.append((value, slice(start, end)))
     if not objects:
         return answer, None
     if not WHOLE.fullmatch(_mask(answer, objects)):
@@ -297,16 +309,6 @@ def _mask(text: str, objects: Sequence[tuple[JsonObject, slice]]) -> str:
     for _, span in reversed(objects):
         text = f"{text[: span.start]}\0{text[span.stop :]}"
     return text
-
-
-def _objects(text: str) -> Iterator[tuple[JsonObject, slice]]:
-    """Yields the JSON objects in a text and their places, in time linear in its length."""
-    end = tries = 0
-    for opening in JSON_OBJECT.finditer(text):
-        if opening.start() >= end and (tries := tries + 1) <= OBJECTS_TRIED:
-            with suppress(ValueError):
-                value, end = DECODER.raw_decode(text, opening.start())
-                yield value, slice(opening.start(), end)
 
 
 def _read_pairs(pairs: list[tuple[str, Any]]) -> JsonObject:

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -147,10 +147,30 @@ def open_archive(run: Run, location: str, start: bool = False) -> Generator[Arch
         ArchiveError: The archive cannot be opened, is not that of the run, or holds fewer cases
             than the record notes.
     """
-    starts = start and run.record.archive is None
+    before = run.record.archive
+    starts = start and before is None
     with Archive.open(location, create=starts) as archive:
         if not starts:
-            _refuse_other(run, archive)
+            way_out = (
+                "leave archive= out for the file in the run's record, give the place to which it "
+                "was moved, or restore it from a copy"
+            )
+            try:
+                row = archive.run(run.name).row()
+            except ArchiveError as error:
+                raise ArchiveError(f"{error}: {way_out}") from error
+            now = _describe(run, archive)
+            # Archives that were made apart may both have a run of this name.
+            if row.uid != run.id or (before is not None and before.id != now.id):
+                raise ArchiveError(
+                    f"archive {archive.place} has another run of the name {run.name}: {way_out}"
+                )
+            # An old copy lacks cases that were paid for.
+            if before is not None and now.cases < before.cases:
+                raise ArchiveError(
+                    f"archive {archive.place} holds {now.cases} cases of run {run.name}, which had "
+                    f"{before.cases} before: {way_out}"
+                )
         try:
             yield archive
         finally:
@@ -182,28 +202,6 @@ def _describe(run: Run, archive: Archive) -> ArchiveNote:
     return ArchiveNote(id=archive.id, cases=sum(archive.run(run.name).counts().values()))
 
 
-def _refuse_other(run: Run, archive: Archive) -> None:
-    """Refuses an archive that does not hold the run with all cases that the record notes."""
-    way_out = (
-        "leave archive= out for the file in the run's record, give the place to which it was "
-        "moved, or restore it from a copy"
-    )
-    try:
-        row = archive.run(run.name).row()
-    except ArchiveError as error:
-        raise ArchiveError(f"{error}: {way_out}") from error
-    before, now = run.record.archive, _describe(run, archive)
-    if row.uid != run.id or (before is not None and before.id != now.id):
-        raise ArchiveError(
-            f"archive {archive.place} has another run of the name {run.name}: {way_out}"
-        )
-    if before is not None and now.cases < before.cases:
-        raise ArchiveError(
-            f"archive {archive.place} holds {now.cases} cases of run {run.name}, which had "
-            f"{before.cases} before: {way_out}"
-        )
-
-
 # The input of a run, which is read again as the cases are handed out: memory holds none of them.
 
 CASES_PER_LOOKUP = 1000
@@ -227,7 +225,13 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
         gone = f"the input of run {run.name} is gone: the report counts the archived cases"
         log_line(f"warning: {gone}", logging.WARNING)
         return 0, len(vanished)
-    content = _digest(annotation.files)
+    # Another version of raylab may read the same files differently.
+    digest = hashlib.sha256(version("raylab").encode())
+    for file in annotation.files:
+        with file.reader() as reader:
+            while block := reader.read(1 << 20):
+                digest.update(block)
+    content = digest.hexdigest()
     if run.is_finished and run.record.input == content:
         for notice in run.record.notices:
             log_line(f"note: {notice}")
@@ -236,6 +240,7 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
     whole = annotation.cases(notices)
     while cases := {case.id: case for _, case in islice(whole, CASES_PER_LOOKUP)}:
         heads = archived.find_heads(list(cases))
+        # Nothing is written until the last row is read: a bad one leaves the run as it was.
         new, done = new + len(cases) - len(heads), done + len(heads)
         _refuse_changed(archived, cases, heads)
         for name in heads:
@@ -256,16 +261,6 @@ def take_input(annotation: AnnotationRun) -> tuple[int, int]:
     if any(getattr(record, key) != value for key, value in changed.items()):
         run.write_record(record.model_copy(update=changed))
     return new, done + len(vanished)
-
-
-def _digest(files: Sequence[Place]) -> str:
-    """Returns the SHA-256 of files and of the version of raylab that reads them."""
-    content = hashlib.sha256(version("raylab").encode())
-    for file in files:
-        with file.reader() as reader:
-            while block := reader.read(1 << 20):
-                content.update(block)
-    return content.hexdigest()
 
 
 def open_cases(

@@ -1,7 +1,7 @@
 """The settings of the protocol: its models, prompts and rules."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -52,9 +52,38 @@ class Settings:
     rules: ProtocolConfig
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> list[str]:
         """The weaknesses of the chosen models and prompts."""
-        return (*_warnings(self), *filter(None, [self.prompts.warning]))
+        about_prompts = [self.prompts.warning] if self.prompts.warning else []
+        if self.rules.stages == "evaluate":
+            only = (
+                f"protocol.stages=evaluate: the answers of {CANDIDATE_ANNOTATOR} are the rows' "
+                "candidates; no annotator and no adjudicator was asked"
+            )
+            return [only, *about_prompts]
+        sentences = list[str]()
+        annotators = defaultdict[tuple[str, str], list[Annotator]](list)
+        for name, model in self.annotators.items():
+            annotators[model.call.model, model.call.base_url].append(name)
+        for (model, _), names in annotators.items():
+            # Without sampling, equal models give equal answers whatever their seeds.
+            greedy = [name for name in names if self.annotators[name].chat.temperature == 0]
+            if len(greedy) > 1:
+                sentences.append(
+                    f"annotators {join_names(greedy, MAX_ANNOTATORS)} are {model} at temperature "
+                    "0, where a seed changes little: their agreement says little; use other "
+                    "models, or a temperature above 0"
+                )
+        judges = {EVALUATOR: (self.evaluator, "it may be lenient with its own answers")}
+        if self.adjudicator is not None and self.rules.adjudicator == "model":
+            chair = {ADJUDICATOR: (self.adjudicator, "it may prefer its own answers")}
+            judges = chair | judges
+        for role, (model, consequence) in judges.items():
+            if names := annotators.get((model.call.model, model.call.base_url)):
+                noun = "annotator" if len(names) == 1 else "annotators"
+                same = join_names(names, MAX_ANNOTATORS)
+                sentences.append(f"the {role} is the model of {noun} {same}: {consequence}")
+        return sentences + about_prompts
 
     @property
     def answerers(self) -> tuple[Annotator, ...]:
@@ -73,6 +102,7 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
         sampling: dict[str, Any] = {}
         if chat.temperature is not None:
             sampling["temperature"] = chat.temperature
+        # OpenAI's reasoning models refuse the older key, others know no other.
         if chat.max_tokens is not None and "max_completion_tokens" not in chat.extra:
             sampling["max_tokens"] = chat.max_tokens
         call = ChatRequest(
@@ -82,6 +112,7 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
             messages=(),
             parameters={**sampling, **chat.extra},
             seed=chat.seed,
+            # Calls of another salt have another key, so that the archive answers none of them.
             salt=run if config.fresh else "",
             lane=llm.lane_of(chat),
         )
@@ -95,32 +126,3 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
         codebook=codebook,
         rules=rules,
     )
-
-
-def _warnings(settings: Settings) -> Iterator[str]:
-    if settings.rules.stages == "evaluate":
-        yield (
-            f"protocol.stages=evaluate: the answers of {CANDIDATE_ANNOTATOR} are the rows' "
-            "candidates; no annotator and no adjudicator was asked"
-        )
-        return
-    annotators = defaultdict[tuple[str, str], list[Annotator]](list)
-    for name, model in settings.annotators.items():
-        annotators[model.call.model, model.call.base_url].append(name)
-    for (model, _), names in annotators.items():
-        greedy = [name for name in names if settings.annotators[name].chat.temperature == 0]
-        if len(greedy) > 1:
-            yield (
-                f"annotators {join_names(greedy, MAX_ANNOTATORS)} are {model} at temperature 0, "
-                "where a seed changes little: their agreement says little; use other models, or a "
-                "temperature above 0"
-            )
-    judges = {EVALUATOR: (settings.evaluator, "it may be lenient with its own answers")}
-    if settings.adjudicator is not None and settings.rules.adjudicator == "model":
-        chair = {ADJUDICATOR: (settings.adjudicator, "it may prefer its own answers")}
-        judges = chair | judges
-    for role, (model, consequence) in judges.items():
-        if names := annotators.get((model.call.model, model.call.base_url)):
-            noun = "annotator" if len(names) == 1 else "annotators"
-            same = join_names(names, MAX_ANNOTATORS)
-            yield f"the {role} is the model of {noun} {same}: {consequence}"

@@ -134,6 +134,7 @@ class Worker:
         except RaylabError as error:
             ends = [error]
         finally:
+            # Memory holds the calls of the cases under way alone.
             self._journal.drop(keys)
         tally = self.take_counts()
         for end in ends:
@@ -178,6 +179,7 @@ class Worker:
         except RaylabError as error:
             return error
         except Exception as error:
+            # One case that raylab fails at must not end the other cases of the chunk.
             LOGGER.exception("case %s", case.id)
             return f"{case.id}: a fault of raylab: {type(error).__name__}: {error}"
 

@@ -1,8 +1,9 @@
-"""Codebooks from files at work: answers, distances, and the protocol with all figures over it."""
+"""Codebooks from files at work: answers, schemas, distances, and the figures of their fields."""
 
 import asyncio
 import importlib
 import json
+import re
 from collections.abc import Mapping
 from itertools import product
 from typing import Any
@@ -11,35 +12,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.core.config.yaml import read_yaml
 from raylab.core.errors import LabelError
-from raylab.label.codebooks.codebook import AnswerError, AnswerForm, Codebook
+from raylab.label.codebooks.codebook import AnswerError, Codebook
 from raylab.label.codebooks.yaml import make_codebook
 from raylab.label.config.codebook import EXAMPLES, CodebookConfig, read_codebook
-from raylab.label.config.jobs import LlmConfig
-from raylab.label.input.cases import Case, read_cases
-from raylab.label.protocol.outcome import Outcome, read_outcome
+from raylab.label.input.cases import Case
+from raylab.label.protocol.outcome import read_outcome
 from raylab.label.protocol.protocol import annotate
 from raylab.label.statistics.frame import tabulate
-from raylab.label.statistics.report import AnnotationReport, annotation_report
-from raylab.label.statistics.scores import score_tree
-from tests.label.protocol.chats import GOOD, MODELS, ScriptedChat, graded, settings_by
+from raylab.label.statistics.report import annotation_report
+from raylab.llm.prompts import Schema
+from tests.label.protocol.chats import GOOD, LLM, ScriptedChat, graded, settings_by
+from tests.label.protocol.outcomes import CODEBOOK
+
+
+def labels(*names: str) -> dict[str, Any]:
+    return {name: {"definition": name} for name in names}
+
 
 SIXTY: dict[str, Any] = {
     "name": "sixty",
     "task": "Say which number it is.",
     "several": True,
-    "labels": {f"number-{n:02}": {"definition": f"The number {n}."} for n in range(60)},
+    "labels": labels(*(f"number-{n:02}" for n in range(60))),
 }
 FIVE: dict[str, Any] = {
     "name": "five",
     "task": "Describe the animal.",
     "fields": {
-        "kind": {"labels": {name: {"definition": name} for name in ("cat", "dog", "newt")}},
-        "colours": {
-            "labels": {name: {"definition": name} for name in ("black", "white", "red")},
-            "several": True,
-        },
+        "kind": {"labels": labels("cat", "dog", "newt")},
+        "colours": {"labels": labels("black", "white", "red"), "several": True},
         "legs": {"number": [0, 4], "distance": "graded"},
         "weight": {"number": [0.0, 10.0]},
         "name": {"text": 20, "compare": "similar"},
@@ -47,18 +49,21 @@ FIVE: dict[str, Any] = {
 }
 
 
-def book(content: Mapping[str, Any]) -> Codebook:
-    return make_codebook(CodebookConfig.model_validate(content))
-
-
 YES: dict[str, Any] = {
     "name": "yes",
     "task": "Is it so?",
     "several": True,
-    "labels": {name: {"definition": name} for name in ("yes", "no", "true", "null", "1", "2.50")},
+    "labels": labels("yes", "no", "true", "null", "1", "2.50"),
 }
+
+
+def book(content: Mapping[str, Any]) -> Codebook:
+    return make_codebook(CodebookConfig.model_validate(content))
+
+
 BOOKS = {
     **{name: book(read_codebook(file)) for name, file in EXAMPLES.items()},
+    "opt": CODEBOOK,
     "sixty": book(SIXTY),
     "five": book(FIVE),
     "yes": book(YES),
@@ -166,17 +171,35 @@ def test_every_answer_has_one_line_that_reads_as_itself(values: dict[str, Any]) 
     assert label.primary == f"kind: {values['kind']}"
 
 
+# OpenAI's guide to structured outputs: no other keywords, every key required, nothing beside them.
+OBJECTS = {"title", "type", "properties", "required", "additionalProperties", "anyOf"}
+STRICT_KEYWORDS = OBJECTS | {"items", "enum", "pattern", "minimum", "maximum", "maxItems"}
+
+
+def keywords(schema: Schema) -> set[str]:
+    parts = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
+    parts += [schema["items"]] if "items" in schema else []
+    return {*schema}.union(*map(keywords, parts))
+
+
 @pytest.mark.parametrize(("codebook", "style"), [*product(BOOKS, ("maximal", "minimal", "word"))])
-def test_schemas_become_grammars(codebook: str, style: str) -> None:
+def test_schemas_are_of_the_strict_subset_and_become_grammars(codebook: str, style: str) -> None:
     prompts = BOOKS[codebook].prompts[style]
     for prompt in prompts.files[:3]:
-        importlib.import_module("jsonschema").Draft202012Validator.check_schema(prompt.schema)
-        grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(prompt.schema)
+        schema = prompt.schema
+        importlib.import_module("jsonschema").Draft202012Validator.check_schema(schema)
+        assert keywords(schema) <= STRICT_KEYWORDS and schema["additionalProperties"] is False
+        assert schema["required"] == list(schema["properties"])
+        for part in schema["properties"].values():
+            # llama.cpp knows no look-ahead and no classes of characters by a backslash.
+            assert re.fullmatch(r"\^(?!.*(\(\?|\\)).*\$", part.get("pattern", "^$"))
+        grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(schema)
         assert all(f'"{key}"' in grammar for key in prompt.keys)
-        assert prompt.messages(
-            description="d", code="c", rationale="r", candidates=[]
-        )[0].content.count("{") == 0  # fmt: skip
-    assert [*prompts.form.keys("classification")][-1] == prompts.form.key
+        # Reasons come before what they lead to.
+        assert prompt.keys[0] in ("rationale", "reason", "summary")
+        assert prompt.keys[-1] in (prompts.form.key, "verdict")
+        content: dict[str, Any] = {"description": "d", "code": "c", "rationale": "r"}
+        assert "{{" not in prompt.messages(**content, candidates=[])[0].content
 
 
 # Distances, by hand
@@ -203,131 +226,44 @@ def test_schemas_become_grammars(codebook: str, style: str) -> None:
 )
 def test_distances(codebook: str, a: Any, b: Any, distance: float) -> None:
     read, metric = BOOKS[codebook].prompts["maximal"].form.read, BOOKS[codebook].distance
-    one, other = read(a, []).measured, read(b, []).measured
-    assert metric(one, other) == metric(other, one) == pytest.approx(distance)
+    first, second = read(a, []).measured, read(b, []).measured
+    assert metric(first, second) == metric(second, first) == pytest.approx(distance)
 
 
-# The protocol
-
-
-def value_of(codebook: Codebook, line: str, form: AnswerForm) -> Any:
-    """The line of a label as a JSON value of the schema."""
-    label = codebook.read(line)
-    match form.label["type"]:
-        case "string":
-            return line
-        case "array":
-            return [category for _, category in label.parts]
-        case _:
-            return read_yaml(f"{{{line}}}").value
-
-
-def decided(codebook: Codebook, case: Case, a: str, b: str, final: str) -> Outcome:
-    settings = settings_by(LlmConfig(**MODELS), codebook=codebook)
-    form = settings.prompts.form
-
-    def said(line: str, **more: Any) -> str:
-        reply = {"rationale": "so it is", **more, form.key: value_of(codebook, line, form)}
-        return json.dumps(reply)
-
-    script = {
-        "classify-a": said(a),
-        "classify-b": said(b),
-        "evaluate-a": GOOD,
-        "evaluate-b": graded("WEAK_PASS", 80),
-        "adjudicate": said(final, choice="synthesis"),
-        "confirm": GOOD,
-    }
-    outcome = asyncio.run(annotate(case, ScriptedChat(script), settings))
-    assert read_outcome(outcome.model_dump(mode="json"), codebook) == outcome
-    return outcome
-
-
-def annotated(codebook: Codebook, cases: list[Case]) -> tuple[list[Outcome], AnnotationReport]:
-    """A is always right, B says of every fourth case what gold is of the one before."""
-    outcomes: list[Outcome] = []
-    for place, case in enumerate(cases):
-        gold, other = str(case.gold_label), str(cases[place - 1].gold_label)
-        outcomes.append(decided(codebook, case, gold, gold if place % 4 else other, gold))
-    tables = tabulate(((outcome, outcome.label) for outcome in outcomes), codebook, "AB")
-    logs, tree = score_tree(tables, {"A": "a", "B": "b"}, "2026-01-01T00:00:00Z")
-    assert tree.files == len(logs) and all(
-        0 <= log.metrics["accuracy"] <= 1 for log in logs.values()
-    )
-    return outcomes, annotation_report(tables)
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs_from_its_file_to_its_figures(name: str) -> None:
-    codebook = BOOKS[name]
-    cases = list(read_cases(codebook.case_sets["examples"][0], codebook))
-    outcomes, report = annotated(codebook, cases)
-    wrong = sum(
-        str(cases[place].gold_label) != str(cases[place - 1].gold_label)
-        for place in range(0, len(cases), 4)
-    )
-    count = len(cases)
-    assert len(outcomes) == count == report.cases.with_gold and wrong >= 4
-    assert report.cases.status["adjudicated"].cases == wrong
-    assert (report.gold["A"].labels.value, report.gold["final"].labels.value) == (1.0, 1.0)
-    assert report.gold["B"].labels.cases == count - wrong
-    assert report.agreement.exact.cases == count - wrong
-    kappas = [report.agreement.pairs["AB"].kappa]
-    if codebook.fields:
-        kappas = [
-            kappa for each in report.agreement.fields.values() for kappa in each.kappa.values()
-        ]
-    alpha = report.agreement.alpha.value
-    assert alpha is not None and 0 < alpha < 1
-    assert all(kappa.value is not None and 0 < kappa.value < 1 for kappa in kappas)
-    assert report.distance == codebook.distance.version
-    # Every label of gold is in the matrix of gold and A, and on its diagonal.
-    panels = [panel for key, panel in report.confusion.items() if key.split(":")[0] == "gold_A"]
-    kept = {
-        f"{each.field}: {name}" if each.field else name for each in panels for name in each.labels
-    }
-    named = sum(
-        category in kept
-        for case in cases
-        for category in (case.gold_label.categories if case.gold_label else ())
-    )
-    assert sum(sum(map(sum, each.sets)) for each in panels) == named
-    assert sum(line[n] for each in panels for n, line in enumerate(each.sets)) == named
-
-
-def test_sixty_labels() -> None:
-    codebook = BOOKS["sixty"]
-    golds = [f"number-{n:02}" + (f", number-{n + 1:02}" if n % 3 == 0 else "") for n in range(59)]
-    cases = [
-        Case(str(n), f"{n}.", gold, codebook.parse_own(gold)) for n, gold in enumerate(golds)
-    ]  # fmt: skip
-    _, report = annotated(codebook, cases)
-    assert report.gold["B"].labels.cases == 59 - 15
-    assert len(report.confusion["gold_A"].labels) == 61 and report.agreement.alpha.value is not None
-    assert report.labels["number-01"].cases == 2
+# The figures
 
 
 def test_fields_are_confused_among_themselves_alone() -> None:
-    codebook = BOOKS["five"]
+    codebook, rex = BOOKS["five"], json.dumps(REX)
     cat, newt = {**REX, "kind": "cat", "colours": ["red"]}, {**REX, "kind": "newt"}
-    case = Case("1", "An animal.", json.dumps(cat), codebook.parse_own(json.dumps(cat)))
-    outcome = decided(
-        codebook, case, *(str(codebook.parse_own(json.dumps(v))) for v in (cat, newt, cat))
-    )
-    report = annotation_report(tabulate([(outcome, outcome.label)], codebook, "AB"))
-    cells = {
-        (panel.field, panel.labels[row], panel.labels[column]): count
-        for key, panel in report.confusion.items()
-        for row, line in enumerate(panel.sets)
-        for column, count in enumerate(line)
-        if count and key.startswith("annotators")
+    case = Case("1", "An animal.", rex, codebook.parse_own(rex))
+    script = {
+        "classify-a": json.dumps({"rationale": "so it is", "answer": cat}),
+        "classify-b": json.dumps({"rationale": "so it is", "answer": newt}),
+        "evaluate-a": GOOD,
+        "evaluate-b": graded("WEAK_PASS", 80),
+        "adjudicate": json.dumps({"rationale": "so", "choice": "synthesis", "answer": REX}),
+        "confirm": GOOD,
     }
-    assert cells == {
-        ("kind", "cat", "newt"): 1,
-        ("colours", "red", "red"): 1,
-        ("colours", "none", "black"): 1,
-        ("legs", "4", "4"): 1,
-        ("weight", "7.5", "7.5"): 1,
-    }
+    settings = settings_by(LLM, codebook=codebook)
+    outcome = asyncio.run(annotate(case, ScriptedChat(script), settings))
+    assert outcome.label == case.gold_label
+    assert read_outcome(outcome.model_dump(mode="json"), codebook) == outcome
     # Of four parts of A and five of B three are equal.
     assert outcome.agreements["AB"].jaccard == 3 / 6
+    report = annotation_report(tabulate([(outcome, outcome.label)], codebook, "AB"))
+
+    def cells(pair: str) -> dict[tuple[str, str, str], float]:
+        return {
+            (panel.field, panel.labels[row], panel.labels[column]): count
+            for key, panel in report.confusion.items()
+            for row, line in enumerate(panel.sets)
+            for column, count in enumerate(line)
+            if count and key.split(":")[0] == pair
+        }
+
+    same = {("legs", "4", "4"): 1, ("weight", "7.5", "7.5"): 1, ("colours", "red", "red"): 1}
+    alone = ("colours", "none", "black")
+    assert cells("annotators") == {**same, ("kind", "cat", "newt"): 1, alone: 1}
+    black = ("colours", "black", "black")
+    assert cells("gold_B") == {**same, ("kind", "dog", "newt"): 1, black: 1}

@@ -136,14 +136,11 @@ def test_tables_of_spreadsheets_are_read(tmp_path: Path, encoding: str, mark: st
 
 
 def test_objects_of_a_list_have_the_same_columns(tmp_path: Path) -> None:
-    rows = [
-        {"NR": 12.0, "Body": "x", "label": "", "when": None},
-        {"Nr": "b", "body": "y", "n": [1]},
-    ]
+    rows = [{"NR": 12.0, "Body": "x", "label": "", "when": None}, {"Nr": "b", "body": "y", "n": 1}]
     for name in ("list.json", "list.jsonl"):
         (tmp_path / name).write_text(f"\ufeff {json.dumps(rows, indent=1)}\n")
         read = [*read_cases(str(tmp_path / name), FRUITS, TICKETS)]
-        assert read == [Case("12", "x"), Case("b", "y", meta={"n": [1]})]
+        assert read == [Case("12", "x"), Case("b", "y", meta={"n": 1})]
 
 
 def test_dates_of_parquet_go_into_meta_as_text(tmp_path: Path) -> None:
@@ -152,7 +149,7 @@ def test_dates_of_parquet_go_into_meta_as_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "lacks"),
+    ("names", "lacks"),
     [
         ({}, r"description \(cases.text=\)"),
         ({"text": "Bodi", "gold": "Gold"}, r"Bodi \(cases.text=\) and Gold \(cases.gold=\)"),
@@ -160,12 +157,12 @@ def test_dates_of_parquet_go_into_meta_as_text(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_column_is_told_with_those_there_are(
-    tmp_path: Path, given: dict[str, Any], lacks: str
+    tmp_path: Path, names: dict[str, Any], lacks: str
 ) -> None:
     table, rows = tmp_path / "t.csv", jsonl(tmp_path, {"Nr": 1, "Body": "x"})
     table.write_text("Nr;Body\n1;x\n")
     for path in (table, rows, parquet(tmp_path, Nr=[1], Body=["x"])):
-        config = CasesConfig(path=str(path), **given)
+        config = CasesConfig(path=str(path), **names)
         with pytest.raises(DataError, match=f"no column {lacks}.*are 'Nr' and 'Body': say which"):
             list(read_cases(str(path), CODEBOOK, config))
     with pytest.raises(ValueError, match=r"give cases\.path"):
@@ -202,15 +199,15 @@ def test_gold_of_a_record_may_have_a_column_for_each_field(tmp_path: Path) -> No
     config = CasesConfig(path="t", gold=gold)
     path = tmp_path / "t.csv"
     path.write_text("id;description;Topics;How bad;Score\n1;x;b,A;2.0;3,5\n2;y;;1;\n3;z;;;\n")
-    lines = [
-        case.gold_label and case.gold_label.line for case in read_cases(str(path), book, config)
+    golds = [case.gold_label for case in read_cases(str(path), book, config)]
+    assert [gold and gold.line for gold in golds] == [
+        'severity: "2", topics: [a, b], score: 3.5',
+        'severity: "1"',
+        None,
     ]
-    assert lines == ['severity: "2", topics: [a, b], score: 3.5', 'severity: "1"', None]
     path.write_text("id;description;Topics;How bad;Score\n1;x;a,c;1;\n")
-    with pytest.raises(
-        DataError,
-        match=r"(?ms)wrong gold in 1: 2\).*row 2: Topics should be 'a' or 'b', found 'c'$",
-    ):
+    message = r"(?ms)wrong gold in 1: 2\).*row 2: Topics should be 'a' or 'b', found 'c'$"
+    with pytest.raises(DataError, match=message):
         list(read_cases(str(path), book, config))
     wrong = configured(CasesConfig(path="t", gold={"topic": "Topics"}))
     with pytest.raises(ConfigError, match=r"names topic, but .* has severity, topics, score"):
@@ -219,39 +216,23 @@ def test_gold_of_a_record_may_have_a_column_for_each_field(tmp_path: Path) -> No
 
 def test_all_faults_are_told_at_once_or_their_rows_left_out(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    rows = [
-        "1,fîne,",
-        "2,,",
-        "3,a\0b,",
-        "1,again,",
-        "4,x,apple",
-        "5,x",
-        f"6,{'x' * 100_001},",
-        "7,\xe9,",
-    ]
-    path.write_bytes(
-        "\n".join(["id,description,gold", *rows, *[",x,"] * 30, "8,y,"])
-        .encode()
-        .replace("\xe9".encode(), b"\xe9")
-    )
+    rows = ["id,description,gold", "1,fîne,", "2,,", "3,a\0b,", "1,again,", "4,x,apple", "5,x"]
+    rows += [f"6,{'x' * 100_001},", "7,\xe9,", *[",x,"] * 30, "8,y,"]
+    path.write_bytes("\n".join(rows).encode().replace("\xe9".encode(), b"\xe9"))
     config = configured(CasesConfig(path=str(path)))
     with pytest.raises(DataError) as caught:
         list(select_cases(config, FRUITS))
-    head, *told, more = str(caught.value).splitlines()
-    assert (
-        "37 of 39 rows are unusable (no text in 1: 3; NUL in 1: 4; id twice in 1: 5; "
-        "wrong gold in 1: 6; " in head
-    )
-    assert [line.split(":")[0] for line in told] == [f"  row {n}" for n in range(3, 23)]
-    assert "100,001 characters, where prompts take 100,000" in told[5] and "'7,é,'" in told[6]
+    head, *faults, more = str(caught.value).splitlines()
+    kinds = "no text in 1: 3; NUL in 1: 4; id twice in 1: 5; wrong gold in 1: 6; "
+    assert f"37 of 39 rows are unusable ({kinds}" in head
+    assert [line.split(":")[0] for line in faults] == [f"  row {n}" for n in range(3, 23)]
+    assert "100,001 characters, where prompts take 100,000" in faults[5] and "'7,é,'" in faults[6]
     assert "3 cells" not in more and more.endswith("cases.skip_unusable=true")
     notices = list[str]()
     chosen = configured(CasesConfig(path=str(path), skip_unusable=True))
     assert [case.id for _, case in select_cases(chosen, FRUITS, notices)] == ["1", "8"]
-    assert (
-        notices[0].startswith("Left out by cases.skip_unusable: ")
-        and "wrong id in 30: 10, " in notices[0]
-    )
+    assert notices[0].startswith("Left out by cases.skip_unusable: ")
+    assert "wrong id in 30: 10, " in notices[0]
     path.write_text("id,description\n,x\n")
     with pytest.raises(DataError, match="1 of 1 rows are unusable"):
         list(select_cases(chosen, FRUITS))
@@ -263,11 +244,9 @@ def test_text_of_another_encoding_is_refused_as_a_whole_or_read_as_it_is(
 ) -> None:
     rows = [{"id": "1", "description": "plain"}, {"id": "2", "description": "Café “Zoë”, 5 €"}]
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    text = {
-        "t.csv": "id;description\n1;plain\n2;Café “Zoë”, 5 €\n",
-        "t.jsonl": "\n".join(lines),
-        "t.json": f"[{', '.join(lines)}]",
-    }[name.removesuffix(".gz")]
+    text = "\n".join(lines) if name == "t.jsonl" else f"[{', '.join(lines)}]"
+    if ".csv" in name:
+        text = "id;description\n1;plain\n2;Café “Zoë”, 5 €\n"
     path = tmp_path / name
 
     def read_as(encoding: str | None) -> list[Case]:
@@ -320,9 +299,9 @@ def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: object, message
     path = jsonl(tmp_path, PID, row)
     with pytest.raises(DataError, match=f"(?s){message}") as caught:
         read(path)
-    told = str(caught.value)
-    assert told.startswith(f"cases {path}: 1 of 2 rows are unusable (") and len(told) < 500
-    assert told.endswith("leave them out with cases.skip_unusable=true")
+    whole = str(caught.value)
+    assert whole.startswith(f"cases {path}: 1 of 2 rows are unusable (") and len(whole) < 500
+    assert whole.endswith("leave them out with cases.skip_unusable=true")
 
 
 WRONG_COLUMNS: list[tuple[dict[str, Any], str]] = [
@@ -350,23 +329,11 @@ WRONG_FILES: list[tuple[str, bytes | None, str]] = [
     ("cases.xlsx", b"PK", "save a spreadsheet as CSV UTF-8"),
     ("renamed.csv", b"PK\3\4...", "save a spreadsheet as CSV UTF-8"),
     ("zeros.csv.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
-    (
-        "open.csv",
-        b'id,description\n1,"a\n2,b\n',
-        r"quotation marks in 1: 2\).*row 2: its quotation",
-    ),
+    ("open.csv", b'id,description\n1,"a\n', r"quotation marks in 1: 2\).*row 2: its quotation"),
     ("empty.jsonl", b"\n\n", "holds no case"),
     ("cases.parquet", b"PAR1 no table", "cannot be read"),
-    (
-        "torn.jsonl.gz",
-        gzip.compress(b'{"id": "a"}' * 999, mtime=0)[:-20],
-        "cannot be read: Truncated",
-    ),
-    (
-        "latin.jsonl",
-        b'{"id": "\xe9", "description": "x"}\n',
-        "not UTF-8, line 1: .*'.*é.*'.*cases.enc",
-    ),
+    ("torn.jsonl.gz", gzip.compress(b'{"id": 1}' * 999)[:-20], "cannot be read: Truncated"),
+    ("latin.jsonl", b'{"id": "\xe9"}\n', "not UTF-8, line 1: .*'.*é.*'.*cases.enc"),
     ("zeros.jsonl.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
 ]
 
@@ -447,19 +414,9 @@ def test_ids_are_unique_and_measured_with_their_generation(tmp_path: Path) -> No
 # Packaged cases
 
 
-def test_packaged_cases():
-    gold, proposed = PACKAGED["gold"], PACKAGED["proposed"]
-    assert (len(gold), len(proposed)) == (51, 14)
+def test_the_first_packaged_set_is_the_default() -> None:
     by_default = [case for _, case in select_cases(configured(CasesConfig()), CODEBOOK)]
-    assert by_default == [*PACKAGED["systems"], *gold]
-    assert all(case.gold is not None and case.meta["source"] for case in gold + proposed)
-    assert not any(case.trap or "reviewed" in case.meta for case in gold)
-    assert not any(case.meta["reviewed"] for case in proposed)
-    traps = [case for case in proposed if case.trap]
-    assert [case.id for case in traps] == [c.id for c in proposed if c.id.startswith("trap-")]
-    for case in traps:
-        assert case.gold_label is not None
-        assert case.gold_label.categories.isdisjoint(case.meta.get("bait", ()))
+    assert by_default == PACKAGED["systems+gold"]
 
 
 @pytest.mark.parametrize(

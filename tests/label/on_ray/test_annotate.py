@@ -10,21 +10,31 @@ import pytest
 
 from raylab.core.config.compose import load_config
 from raylab.core.entrypoint import run_job
-from raylab.core.errors import ArchiveError, BudgetError, ConfigError, LlmError, OwnerError
+from raylab.core.errors import (
+    ArchiveError,
+    BudgetError,
+    ConfigError,
+    LlmError,
+    OwnerError,
+    RunError,
+)
 from raylab.core.runs.run import Run
 from raylab.label.archive.store import Archive
 from raylab.label.codebooks.choose import choose_codebook
 from raylab.label.config.codebook import EXAMPLES
-from raylab.label.config.jobs import AnnotateConfig
+from raylab.label.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.label.on_ray.annotate import run_annotate
 from raylab.label.on_ray.driver import Annotator, Pool, Work
 from raylab.label.pages.drift import report_drift
 from raylab.label.pages.progress import AnnotationProgress
 from raylab.label.protocol.run import find_annotation_run
 from raylab.label.protocol.worker import Chunk, Tally
+from raylab.label.review.reviews import DecisionForm
+from raylab.label.review.server import open_reviews
 from raylab.llm.limits import Share
 from raylab.together.frames import cases
 from tests.label.archive.rows import execute
+from tests.label.review.office import NEITHER
 from tests.llm.scripted_server import server_process
 from tests.log_lines import id_in, lines_of
 
@@ -218,3 +228,29 @@ def test_the_job_tells_in_json_what_the_actors_count(
         assert archive.run("counted").row().uid == id_in(run)
     logs = [json.loads(path.read_text()) for path in (run / "scores").rglob("*.json")]
     assert {log["eval"]["run_id"] for log in logs} <= {id_in(run)}
+
+
+def decided(tmp_path: Path) -> list[tuple[str, str]]:
+    with Archive.open(tmp_path / "archive.db", create=False) as archive:
+        return [(row.case, row.status) for row in archive.run("run").decisions()]
+
+
+@pytest.mark.slow
+def test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command(
+    tmp_path: Path, chat: str
+) -> None:
+    path = write_cases(tmp_path / "cases.jsonl", REFUSED, NEITHER, AGREED)
+    more = (f"cases.path={path}", "resume=true")
+    run_annotate(config(tmp_path, chat, *more))
+    assert decided(tmp_path) == []
+    review = load_config(ReviewConfig, [f"storage={tmp_path}", "name=run"])
+    with open_reviews(review) as (reviews, *_):
+        places = {case.case: case.sequence for case in reviews.entries(reviews.reasons())}
+        reviews.submit(places["c0"], "Ada", DecisionForm(choice="A", justification="It breeds."))
+        reviews.submit(places["c1"], "Ada", DecisionForm(choice="B", justification="It learns."))
+    # Where record and command name different endpoints, nothing is sent to either.
+    with pytest.raises(RunError, match="another configuration"):
+        run_annotate(config(tmp_path, "http://127.0.0.1:9/v1", *more))
+    assert decided(tmp_path) == [("c0", "unconfirmed"), ("c1", "unconfirmed")]
+    run_annotate(config(tmp_path, chat, *more))
+    assert decided(tmp_path) == [("c0", "accepted"), ("c1", "human")]

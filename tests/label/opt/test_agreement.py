@@ -8,9 +8,8 @@ from scipy.optimize import linprog
 
 from raylab.core.errors import DataError
 from raylab.label.codebooks.distances import check_metric
-from raylab.label.opt.code import parse
+from raylab.label.opt.code import Root, parse
 from raylab.label.opt.codebook import compare, packaged_distance
-from raylab.label.opt.notation import Root
 
 Roots = frozenset[Root]
 PLACES = {root: place for place, root in enumerate(Root)}
@@ -90,7 +89,7 @@ def by_linear_program(a: Roots, b: Roots) -> float:
     leaving = [[float(pair[0] == root) for pair in pairs] for root in sorted(a)]
     arriving = [[float(pair[1] == root) for pair in pairs] for root in sorted(b)]
     masses = [1 / len(a)] * len(a) + [1 / len(b)] * len(b)
-    costs = [TABLE[PLACES[one]][PLACES[other]] for one, other in pairs]
+    costs = [TABLE[PLACES[root]][PLACES[other]] for root, other in pairs]
     return float(linprog(costs, A_eq=leaving + arriving, b_eq=masses).fun)
 
 

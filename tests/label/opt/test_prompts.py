@@ -1,5 +1,4 @@
 import asyncio
-import importlib
 import json
 import re
 import shutil
@@ -13,12 +12,11 @@ from hypothesis import strategies as st
 
 from raylab.core.errors import DataError
 from raylab.label.input.cases import Case
-from raylab.label.opt.code import parse
+from raylab.label.opt.code import Root, parse
 from raylab.label.opt.codebook import CODE_PATTERN, PROMPTS
-from raylab.label.opt.notation import Root
 from raylab.label.protocol.outcome import Status
 from raylab.label.protocol.protocol import annotate
-from raylab.llm.prompts import PromptFile, fence, neutral, read_prompt, shorten
+from raylab.llm.prompts import fence, neutral, read_prompt, shorten
 from tests.label.protocol.chats import AGREED, DISPUTED, Script, ScriptedChat, coded, settings_of
 from tests.label.protocol.outcomes import CODEBOOK, PACKAGED
 
@@ -37,7 +35,6 @@ VERSIONS = {
     "repair": ("1", "169ce555cf27592e"),
 }
 ALL = {file.name: file for prompts in CODEBOOK.prompts.values() for file in prompts.files}
-ASKING = [prompt for prompt in ALL.values() if prompt.schema]
 TOLD = "".join(prompt.text for prompt in ALL.values())
 
 
@@ -71,6 +68,22 @@ def test_prompt_without_a_version_is_refused(tmp_path: Path) -> None:
         read_prompt(tmp_path, "repair", {}, 1, 1)
 
 
+def test_packaged_cases_have_sources_gold_and_traps_that_do_not_bait_with_it() -> None:
+    gold, systems, proposed = (PACKAGED[name] for name in ("gold", "systems", "proposed"))
+    assert PACKAGED["systems+gold"] == [*systems, *gold]
+    assert (len(gold), len(proposed), len(INJECTIONS)) == (51, 14, 16) and len(systems) >= 60
+    for case in (*gold, *systems, *proposed, *INJECTIONS):
+        assert case.gold_label is not None
+        assert case.gold_label.categories.isdisjoint(case.meta.get("bait", ())), case.id
+    for case in (*gold, *systems, *proposed):
+        assert case.meta["source"]
+    assert not any(case.trap or "reviewed" in case.meta for case in gold)
+    assert not any(case.meta["reviewed"] for case in (*systems, *proposed, *INJECTIONS))
+    assert all(case.trap is case.id.startswith("trap-") for case in proposed)
+    assert all(case.trap and case.meta["bait"] for case in INJECTIONS)
+    assert len({case.meta["attack"] for case in INJECTIONS}) == len(INJECTIONS)
+
+
 def test_prompts_name_no_gold_but_that_of_single_mechanisms() -> None:
     for case in PACKAGED["gold"]:
         assert case.gold_label is not None
@@ -81,43 +94,17 @@ def test_prompts_name_no_gold_but_that_of_single_mechanisms() -> None:
             assert " ".join(words[start : start + 6]) not in TOLD
 
 
-def test_held_out_systems_are_not_named_and_say_where_they_come_from() -> None:
+def test_held_out_systems_are_dated_and_not_named_by_a_prompt() -> None:
     systems = PACKAGED["systems"]
     for case in systems:
         assert not re.search(rf"\b{re.escape(case.meta['name'])}\b", TOLD, re.IGNORECASE), case.id
         assert re.search(r", (18|19|20)\d\d, ", case.meta["source"])
-        assert case.meta["reviewed"] is False and not case.meta.get("open_book")
-        assert case.gold_label is not None
-        assert case.gold_label.categories.isdisjoint(case.meta.get("bait", ()))
-        assert case.trap is ("bait" in case.meta)
-    assert len(systems) >= 60 and len({case.description for case in systems}) == len(systems)
+        assert not case.meta.get("open_book") and case.trap is ("bait" in case.meta)
+    assert len({case.description for case in systems}) == len(systems)
     labels = [case.gold_label for case in systems if case.gold_label is not None]
     assert sum(len(label.categories) == 2 for label in labels) >= 20
     assert sum(case.trap for case in systems) >= 10
     assert {root for label in labels for root in label.categories} == set(Root)
-
-
-# Schemas
-
-
-# OpenAI's guide to structured outputs: no other keywords, every key required, nothing beside them.
-STRICT_KEYWORDS = {"type", "items", "enum", "pattern", "minimum", "maximum", "maxItems"}
-
-
-@pytest.mark.parametrize("prompt", ASKING, ids=lambda prompt: prompt.name)
-def test_schema_is_of_the_strict_subset_and_becomes_a_grammar(prompt: PromptFile) -> None:
-    importlib.import_module("jsonschema").Draft202012Validator.check_schema(prompt.schema)
-    assert prompt.schema["additionalProperties"] is False
-    assert prompt.schema["required"] == list(prompt.schema["properties"])
-    for part in prompt.schema["properties"].values():
-        assert {*part, *part.get("items", ())} <= STRICT_KEYWORDS
-        assert re.fullmatch(r"\^(?!.*(\(\?|\\)).*\$", part.get("pattern", "^$"))
-    # Reasons come before what they lead to.
-    assert prompt.keys[0] in ("rationale", "reason", "summary")
-    assert prompt.keys[-1] in ("opt", "word", "verdict")
-    # llama.cpp takes it for a grammar.
-    grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(prompt.schema)
-    assert all(f'"{key}"' in grammar for key in prompt.keys)
 
 
 @given(text=st.from_regex(CODE_PATTERN, fullmatch=True))
@@ -183,15 +170,6 @@ SCRIPTS: dict[str, Script] = {
     "maximal": AGREED,
     "word": {role: WORD if role.startswith("classify") else GRADE for role in AGREED},
 }
-
-
-def test_injections_are_many_and_labelled() -> None:
-    assert len(INJECTIONS) >= 12
-    assert len({case.meta["attack"] for case in INJECTIONS}) == len(INJECTIONS)
-    for case in INJECTIONS:
-        assert case.trap and case.meta["bait"] and case.meta["reviewed"] is False
-        assert case.gold_label is not None
-        assert case.gold_label.categories.isdisjoint(case.meta.get("bait", ()))
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)

@@ -109,8 +109,8 @@ class ScriptedChat:
 
     def request(self, role: str) -> ChatRequest:
         """The only request of a role."""
-        (found,) = [request for asked, request in self.requests if asked == role]
-        return found
+        (only,) = [request for asked, request in self.requests if asked == role]
+        return only
 
     def shown(self, role: str) -> str:
         """The last turn of the only request of a role."""
@@ -119,7 +119,7 @@ class ScriptedChat:
 
 def replied(text: str, **changes: Any) -> Reply:
     """A reply of 100 tokens to 10, at a price of 0.25."""
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "key": "key",
         "response_model": "model-1",
         "finish_reason": "stop",
@@ -129,7 +129,7 @@ def replied(text: str, **changes: Any) -> Reply:
         "seconds": 2.0,
         "attempts": 1,
     }
-    return Reply(text=text, **(given | changes))
+    return Reply(text=text, **(defaults | changes))
 
 
 def row_of(case: Case, script: Script) -> CaseRow:

@@ -52,18 +52,18 @@ def call(stage: str = "classify-a", **changes: Any) -> Call:
 def answer(code: str | None, calls: Sequence[Call] | None = None, **changes: Any) -> Classification:
     """A classification by composition, such as Evo/Lrn; None is one that cannot be read."""
     form = "unparsable" if code is None else "strict"
-    given: dict[str, Any] = {"rationale": "since", "format": form}
+    defaults: dict[str, Any] = {"rationale": "since", "format": form}
     return Classification(
         label=None if code is None else parse(code),
         calls=(call(),) if calls is None else tuple(calls),
-        **(given | changes),
+        **(defaults | changes),
     )
 
 
 def report(
     verdict: str = "PASS", score: int = 90, issues: Iterable[str] = (), **changes: Any
 ) -> Evaluation:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "raw_verdict": Verdict(verdict),
         "raw_score": score,
         "summary": "",
@@ -72,7 +72,7 @@ def report(
         "calls": (call("evaluate-a", prompt="evaluate@1"),),
     }
     return Evaluation(
-        verdict=Verdict(verdict), score=score, issues=tuple(issues), **(given | changes)
+        verdict=Verdict(verdict), score=score, issues=tuple(issues), **(defaults | changes)
     )
 
 
@@ -84,7 +84,7 @@ def unread() -> Evaluation:
 
 def outcome(
     case: str,
-    *given: str | Classification | None,
+    *said: str | Classification | None,
     gold: str | None = None,
     code: str | None = None,
     status: Status = Status.ACCEPTED,
@@ -95,7 +95,7 @@ def outcome(
     The evaluator passes every answer but those for which `evaluation_a` and so on are given.
     """
     answers: dict[Annotator, Answer] = {}
-    for name, each in zip(ANNOTATORS, given, strict=False):
+    for name, each in zip(ANNOTATORS, said, strict=False):
         evaluation = changes.pop(f"evaluation_{name.lower()}", report())
         if each is not None:
             classification = answer(each) if isinstance(each, str) else each
@@ -144,7 +144,7 @@ def decision(
     case: str, code: str | None, confirmed: bool | None = True, **changes: Any
 ) -> HumanDecision:
     confirmations = {True: report(), False: report("FAIL", 20), None: None}
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "choice": "own",
         "label": None if code is None else parse(code),
         "justification": "",
@@ -152,7 +152,7 @@ def decision(
         "confirmation": confirmations[confirmed],
         "decided": NOON,
     }
-    return HumanDecision(case=case, **(given | changes))
+    return HumanDecision(case=case, **(defaults | changes))
 
 
 def tables(
@@ -162,7 +162,7 @@ def tables(
     annotators: int = 2,
 ) -> Tables:
     """The tables of a run of so many annotators with these cases and decisions."""
-    latest = {one.case: one for one in decisions}
+    latest = {each.case: each for each in decisions}
 
     def label(case: Outcome) -> Label | None:
         last = latest.get(case.case)
@@ -187,7 +187,7 @@ def _classifications() -> st.SearchStrategy[Classification | None]:
 
 
 def _evaluations() -> st.SearchStrategy[Evaluation]:
-    issues = st.sets(st.sampled_from([one.name for one in CODEBOOK.criteria]))
+    issues = st.sets(st.sampled_from([each.name for each in CODEBOOK.criteria]))
     verdicts = st.sampled_from([verdict.value for verdict in Verdict])
     judged = st.builds(report, verdicts, st.integers(0, 100), issues, contradictory=st.booleans())
     return st.one_of(judged, st.builds(unread))

@@ -41,8 +41,8 @@ def config(tmp_path: Path, base_url: str, mark: str, *overrides: str) -> Annotat
     path = tmp_path / "cases.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     prices = "llm.prices={quux-a: {input: 1, output: 10}, quux-b: {input: 1, output: 10}}"
-    given = (f"cases.path='{path}'", "protocol.policy=lenient", prices)
-    return annotation(tmp_path / "runs", base_url, *given, *overrides)
+    shared = (f"cases.path='{path}'", "protocol.policy=lenient", prices)
+    return annotation(tmp_path / "runs", base_url, *shared, *overrides)
 
 
 def unclear(call: Call) -> Answer:
@@ -51,11 +51,11 @@ def unclear(call: Call) -> Answer:
     return Model()(call) if is_again else completion(call, "I would rather not say.")
 
 
-async def made(given: AnnotateConfig, server: ScriptedServer) -> dict[str, Counter[str]]:
+async def count_calls(chosen: AnnotateConfig, server: ScriptedServer) -> dict[str, Counter[str]]:
     """Calls of a run by role, and the bytes sent for them."""
-    settings = protocol_settings(given, "", CODEBOOK)
-    async with Client(given.llm, Notebook()) as client:
-        for generation, case in select_cases(given, CODEBOOK):
+    settings = protocol_settings(chosen, "", CODEBOOK)
+    async with Client(chosen.llm, Notebook()) as client:
+        for generation, case in select_cases(chosen, CODEBOOK):
             await annotate(case, client, settings, generation)
     calls, sizes = Counter[str](), Counter[str]()
     for call in server.calls:
@@ -83,10 +83,10 @@ async def test_the_ends_are_runs_in_which_all_agree_and_nothing_is_clear(
     overrides: list[str],
 ) -> None:
     async with ScriptedServer(answer or Model()) as server:
-        given = config(tmp_path, server.base_url, mark, *overrides)
-        rows = forecast(given, CODEBOOK)
+        chosen = config(tmp_path, server.base_url, mark, *overrides)
+        rows = forecast(chosen, CODEBOOK)
         assert server.calls == []
-        run = await made(given, server)
+        run = await count_calls(chosen, server)
     for row in rows:
         size = run["bytes"][row.role]
         # This adjudicator gives equal descriptions equal answers, which are confirmed once.
@@ -127,17 +127,17 @@ def test_only_roles_that_are_asked_are_counted(
 
 def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Nobody listens there, and no key is needed to count.
-    given = config(
+    chosen = config(
         tmp_path,
         "http://127.0.0.1:9/v1",
         AGREE,
         "dry_run=true",
         "llm.endpoints.default.api_key_env=RAYLAB_NO_SUCH_KEY",
     )
-    run_annotate(given)
+    run_annotate(chosen)
     assert not (tmp_path / "runs").exists()
-    told: Any = capsys.readouterr().out
-    assert "annotator A" in told and "5 to 10" in told and "no price" in told
+    output: Any = capsys.readouterr().out
+    assert "annotator A" in output and "5 to 10" in output and "no price" in output
 
 
 def test_the_totals_fit_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

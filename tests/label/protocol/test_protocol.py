@@ -22,13 +22,7 @@ from raylab.label.config.codebook import CodebookConfig
 from raylab.label.config.jobs import AnnotateConfig, LlmConfig
 from raylab.label.input.cases import CandidateCode, Case
 from raylab.label.opt.code import Root, parse
-from raylab.label.protocol.outcome import (
-    Outcome,
-    Status,
-    Verdict,
-    describe_stage,
-    read_outcome,
-)
+from raylab.label.protocol.outcome import Outcome, Status, Verdict, describe_stage, read_outcome
 from raylab.label.protocol.protocol import annotate, confirm, draw_order
 from raylab.llm.chat import Reply
 from raylab.llm.config import ChatModel, Endpoint
@@ -130,8 +124,8 @@ def test_decision_table(row: str) -> None:
         assert f"compare:{relations.get(codes, 'labels')}" in outcome.path
         if step == "human":
             able = [name for name, passes in zip("ABC", acceptable, strict=False) if passes == "1"]
-            told = f"only {able[0]} is" if len(able) == 1 else "only" if able else "no code"
-            assert str(outcome.reason).startswith(told)
+            start = f"only {able[0]} is" if len(able) == 1 else "only" if able else "no code"
+            assert str(outcome.reason).startswith(start)
 
 
 def test_adjudicator_of_five_sees_each_distinct_answer_once() -> None:
@@ -150,10 +144,10 @@ def test_adjudicator_of_five_sees_each_distinct_answer_once() -> None:
     assert request.schema["properties"]["choice"]["enum"] == places
     order = draw_order(307, CASE.id, "ABCDE")
     shown = [name for name in order if name != max("AB", key=order.index)]
-    found = re.findall(
+    answers = re.findall(
         r"candidate: OPT=(\w+).*?reason (\w)", request.messages[1].content, re.DOTALL
     )
-    assert found == [(roots[name.lower()], name.lower()) for name in shown]
+    assert answers == [(roots[name.lower()], name.lower()) for name in shown]
     assert "Several annotators" in request.messages[0].content
     for place, name in zip(places, shown, strict=False):
         line = settled(place, roots[name.lower()])
@@ -195,9 +189,9 @@ def test_evaluator_alone_judges_a_candidate() -> None:
 def test_scores_count_as_given_without_caps() -> None:
     said = graded("PASS", 88, ["mechanism"])
     capped, _ = judged("OPT=Ctl", said)
-    given, _ = judged("OPT=Ctl", said, score_caps=False)
-    assert (capped.status, given.status) == (Status.HUMAN, Status.ACCEPTED)
-    evaluation = given.evaluation("A")
+    uncapped, _ = judged("OPT=Ctl", said, score_caps=False)
+    assert (capped.status, uncapped.status) == (Status.HUMAN, Status.ACCEPTED)
+    evaluation = uncapped.evaluation("A")
     assert evaluation is not None and evaluation.contradictory
     assert (evaluation.verdict, evaluation.score, evaluation.caps) == (Verdict.PASS, 88, ())
 
@@ -462,8 +456,8 @@ def test_equal_answers_are_evaluated_once_for_money() -> None:
 def test_cost_is_unknown_with_a_call_without_a_price() -> None:
     free = replied(str(AGREED["classify-a"]), cost=None)
     assert outcome_of({**AGREED, "classify-a": free}).cost is None
-    known = replied(str(AGREED["classify-a"]), cost=None, cached=True)
-    assert outcome_of({**AGREED, "classify-a": known}).cost == 0.75
+    cached = replied(str(AGREED["classify-a"]), cost=None, cached=True)
+    assert outcome_of({**AGREED, "classify-a": cached}).cost == 0.75
 
 
 # Any reply
@@ -551,7 +545,7 @@ def test_free_text_of_an_answer_is_fenced_for_those_who_judge_it() -> None:
 
 
 def test_settings_warn_of_models_that_judge_themselves() -> None:
-    def warnings(a: str, b: str, evaluator: str, adjudicator: str, **keys: Any) -> tuple[str, ...]:
+    def warnings(a: str, b: str, evaluator: str, adjudicator: str, **keys: Any) -> list[str]:
         llm = LlmConfig(
             annotators=(ChatModel(model=a, seed=1, **keys), ChatModel(model=b, seed=2, **keys)),
             evaluator=ChatModel(model=evaluator),
@@ -559,14 +553,14 @@ def test_settings_warn_of_models_that_judge_themselves() -> None:
         )
         return settings_by(llm).warnings
 
-    assert warnings("a", "b", "c", "d") == ()
+    assert warnings("a", "b", "c", "d") == []
     (own,) = warnings("a", "b", "c", "b")
     assert own.startswith("the adjudicator is the model of annotator B")
     (own,) = warnings("a", "b", "a", "d")
     assert own.startswith("the evaluator is the model of annotator A")
     (own,) = warnings("a", "a", "c", "d")
     assert "temperature 0" in own
-    assert warnings("a", "a", "c", "d", temperature=0.7) == ()
+    assert warnings("a", "a", "c", "d", temperature=0.7) == []
     assert "says anything about quality" in settings_of(prompt="word").warnings[-1]
 
 

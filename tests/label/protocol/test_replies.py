@@ -5,16 +5,10 @@ from functools import partial
 
 import pytest
 
-from raylab.label.codebooks.codebook import (
-    AnswerForm,
-    Label,
-    Verdict,
-    clean,
-)
+from raylab.label.codebooks.codebook import AnswerForm, Label, Verdict, clean
 from raylab.label.config.jobs import ProtocolConfig
-from raylab.label.opt.code import parse
+from raylab.label.opt.code import OptCodeError, parse
 from raylab.label.opt.codebook import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
-from raylab.label.opt.notation import OptCodeError
 from raylab.label.protocol.outcome import Format
 from raylab.label.protocol.replies import (
     MAX_REPLY,
@@ -86,7 +80,7 @@ def test_code_with_a_repair(text: str, repair: str) -> None:
     reply, repairs = read_code(text)
     assert str(reply.label).startswith("OPT=Evo")
     assert reply.rationale in (text, "because", "", "a\nb")
-    assert any(repair in one for one in repairs), repairs
+    assert any(repair in each for each in repairs), repairs
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_errors_of_the_run_and_faults_of_raylab_leave_their_cases_open(
         "bug": ZeroDivisionError("zero"),
     }
 
-    async def annotate(case: Case, *given: object) -> Outcome:
+    async def annotate(case: Case, *_: object) -> Outcome:
         await asyncio.sleep(0)
         if error := ends[case.id]:
             raise error

@@ -28,14 +28,14 @@ def ticket(case: str, a: str, b: str, gold: str | None = None) -> Outcome:
     lines = [line if line is None else "topics: {}, severity: {}".format(*line.rsplit(" ", 1))
              for line in (a, b, gold)]  # fmt: skip
     labels = [line if line is None else TICKETS.read(line) for line in lines]
-    one = outcome(case, answer("Lrn"), answer("Lrn"))
+    whole = outcome(case, answer("Lrn"), answer("Lrn"))
     answers = {
         name: each.model_copy(
             update={"classification": each.classification.model_copy(update={"label": label})}
         )
-        for (name, each), label in zip(one.answers.items(), labels, strict=False)
+        for (name, each), label in zip(whole.answers.items(), labels, strict=False)
     }
     assert labels[0] and labels[1]
     agreements = {"AB": compare(labels[0], labels[1], TICKETS.distance)}
     changes = {"answers": answers, "agreements": agreements, "label": labels[0]}
-    return one.model_copy(update={**changes, "gold": lines[2], "gold_label": labels[2]})
+    return whole.model_copy(update={**changes, "gold": lines[2], "gold_label": labels[2]})
