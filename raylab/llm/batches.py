@@ -377,18 +377,7 @@ class BatchLane:
 
     async def _collect(self, batch: CallBatch, server_id: str) -> Results:
         """Waits for a batch to end, and journals all that came of it at once."""
-        state: ServerBatch | None = None
-        pause, looks = FIRST_POLL, 0
-        # A batch that is not there in several looks in a row is forgotten.
-        while looks < LOOKS:
-            try:
-                state, looks = await self._until(lambda: self._api.retrieve(server_id)), 0
-            except AbsentError:
-                state, looks = None, looks + 1
-            if state is not None and state.status in ENDED:
-                break
-            await self._connection.pause(pause)
-            pause = min(pause * POLL_GROWTH, MAX_POLL)
+        state = await self._poll(server_id)
         if state is not None and state.status == "failed":
             return await self._resend(batch, state)
         rows, is_whole = ({}, False) if state is None else await self._read(state)
@@ -412,6 +401,23 @@ class BatchLane:
             self._on_result(result)
         await self._journal.end_batch(batch, ends)
         return results
+
+    async def _poll(self, server_id: str) -> ServerBatch | None:
+        """Waits until a batch has ended; returns None if the server has forgotten it."""
+        pause, looks = FIRST_POLL, 0
+        # A batch that is not there in several looks in a row is forgotten.
+        while looks < LOOKS:
+            try:
+                state = await self._until(lambda: self._api.retrieve(server_id))
+            except AbsentError:
+                looks += 1
+            else:
+                if state.status in ENDED:
+                    return state
+                looks = 0
+            await self._connection.pause(pause)
+            pause = min(pause * POLL_GROWTH, MAX_POLL)
+        return None
 
     async def _read(self, state: ServerBatch) -> tuple[dict[str, _Response], bool]:
         """Returns the answers by key, and False if some that may be billed are missing."""

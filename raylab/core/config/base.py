@@ -257,7 +257,7 @@ class JobConfig(Strict):
 def _as_names(value: object) -> object:
     if isinstance(value, list):
         return tuple(cast("list[object]", value))
-    return (value,) if isinstance(value, str) else value
+    return (value,) if isinstance(value, str | int) else value
 
 
 Names = Annotated[tuple[Text, ...], BeforeValidator(_as_names)]

@@ -116,8 +116,8 @@ class LabelSample:
         expected = labels * float(self.labels[rows].mean())
         if self.target.is_share and min(expected, labels - expected) < events:
             return (
-                f"about {expected:.0f} of {labels} labels of people are expected to have it: "
-                f"{events:g} with it and {events:g} without it are needed"
+                f"by the models' labels about {expected:.0f} of {labels} that people labelled have "
+                f"it: {events:g} with it and {events:g} without it are needed"
             )
         return ""
 

@@ -132,7 +132,7 @@ def conclude_cases(
     clusters = np.arange(len(cases))
     if config.cluster is not None:
         clusters = np.unique(list(map(str, column(config.cluster))), return_inverse=True)[1]
-    groups = [*map(str, column(config.by))] if config.by else []
+    groups = [" ".join(str(name).split()) for name in column(config.by)] if config.by else []
     names = [name for name, _ in Counter(groups).most_common()]
     if len(names) > MAX_GROUPS:
         raise DataError(
@@ -187,10 +187,12 @@ def _means(
     """Yields the shares or means of groups, a column of (N, G) each, and distances to the first."""
     is_share, members = sample.target.is_share, dummies.T > 0
     lacks = [sample.lack(rows, MIN_EVENTS) for rows in members]
+    # People's own share needs no events: Wilson's interval holds without them.
+    few = {"naive": [""] * len(names), "people": [sample.lack(rows, 0) for rows in members]}
     means = [dict[Way, Estimate]() for _ in names]
     differences = [dict[Way, Estimate]() for _ in names]
     for way in WAYS:
-        chosen = [k for k, lack in enumerate(lacks) if way == "naive" or not lack]
+        chosen = [k for k, lack in enumerate(few.get(way, lacks)) if not lack]
         if not chosen:
             continue
         columns, places = dummies[:, chosen], np.eye(len(chosen))

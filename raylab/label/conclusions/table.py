@@ -17,15 +17,23 @@ from raylab.label.config.codebook import FieldConfig
 from raylab.label.config.jobs import CasesConfig, ConcludeConfig
 from raylab.label.input.tables import Columns, RowFault, read_rows
 
-MISSING = ("", "na", "nan", "<na>", "null")
-"""Missing values as programs write them, in lower case."""
+MISSING = ("", "na", "nan", "<na>", "n/a", "#n/a", "null", "[]", "-")
+"""Missing values as programs and people write them, in lower case."""
 MAX_LABELS = 100
 """Most different labels that are words."""
 MAX_CODES = 10
 """Most different whole numbers that may be codes of labels."""
 MAX_SHOWN = 5
+MOSTLY = 0.9
+"""Share of numbers among labels from which the others are told."""
+RARE = 0.01
+"""Share of people's labels below which a label that no model gives is not told."""
 CHOSEN = 0.001
 """Level below which the labelled rows are told to be no random sample."""
+
+
+Cells = Sequence[Mapping[str, str | None]]
+"""The labels of rows by column; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +53,21 @@ class _Columns(Columns):
         columns = filter(None, (*names, config.cluster, config.chance))
         self.wanted = {name: name for name in columns}
 
+    noun, encoding_key = "table", "encoding"
+
     def require(self) -> None:
+        twice = [
+            name for name in self.wanted if any(f"{name} (column " in own for own in self.seen)
+        ]
+        if twice:
+            raise DataError(
+                f"table {self._location} has several columns {join_names(twice)}: name each in its "
+                "own way"
+            )
+        if not self.seen:
+            raise DataError(f"table {self._location} has no rows")
         if missing := [name for name in self.wanted if name not in self._met]:
-            there = join_names([*map(quote, self.seen)] or ["none"], 20)
+            there = join_names([*map(quote, self.seen)], 20)
             raise DataError(
                 f"table {self._location} has no column {join_names(missing)}: it has {there}"
             )
@@ -67,62 +87,87 @@ def read_table(
     Raises:
         DataError: The table cannot be read, lacks a column, or has no labels that can be compared.
     """
-    rows = [*_read_rows(table, config)]
+    rows, where = [*_read_rows(table, config)], f"table {config.table}"
+    if not rows:
+        raise DataError(f"{where} has no rows")
     columns = (*config.models, *config.people)
     cells = [{name: _as_label(row.get(name)) for name in columns} for _, row in rows]
-    used = [
-        Counter(filter(None, (row[name] for row in cells for name in own)))
-        for own in (config.models, config.people)
-    ]
-    models, people = used
-    where = f"table {config.table}"
+    models, people = (_count(cells, names) for names in (config.models, config.people))
+    are_numbers = config.labels is None and all(map(_is_number, models | people))
+    are_numbers = are_numbers and not models.keys() | people.keys() <= {"0", "1"}
+    _check_labels(where, cells, config, are_numbers)
+    first = config.models[0]
+    scheme = TableLabels({name: name for name, _ in (models | people).most_common()})
+    if are_numbers:
+        ends = [float(end(map(float, models | people))) for end in (min, max)]
+        scheme = TableLabels({}, {first: FieldConfig.model_validate({"number": ends})})
+
+    def label(value: str) -> Label:
+        return Label(
+            value, value, (("", value),), {}, values={first: (value,)} if are_numbers else {}
+        )
+
+    cases, lacking = list[LabelledCase](), 0
+    for (place, row), own in zip(rows, cells, strict=True):
+        if (counted := own[first]) is None:
+            lacking += 1
+            continue
+        said = [label(value) for name in config.people if (value := own[name])]
+        answers = [label(value) if (value := own[name]) else None for name in config.models]
+        chance = _read_chance(where, place, row, config.chance) if said else 1.0
+        cases.append(LabelledCase(place, label(counted), answers, 1.0, said, False, row, chance))
+    left_out = {f"have no label in {first}": lacking} if lacking else {}
+    evidence = Evidence(cases, 0, 0, left_out)
+    if not evidence.judged:
+        raise DataError(f"{where}: no row has both a label in {first} and one of people")
+    notes = [*_doubts(cases, config, are_numbers), *_odd_labels(models, people, are_numbers)]
+    for name in rows[0][1]:
+        if name.casefold() == "id" and name != config.cluster:
+            copies = len(rows) - len({str(row.get(name)) for _, row in rows})
+            repeat = pluralize(copies, "row repeats", "rows repeat")
+            notes += [f"{repeat} the {name} of another, and each counts."] if copies else []
+    return evidence, scheme, notes
+
+
+def _count(cells: Cells, columns: Sequence[str]) -> Counter[str]:
+    """Counts the labels in some columns."""
+    return Counter(value for row in cells for name in columns if (value := row[name]) is not None)
+
+
+def _check_labels(where: str, cells: Cells, config: ConcludeConfig, are_numbers: bool) -> None:
+    """Refuses labels of people that are missing, or that cannot be compared with the models'."""
+    models, people = (_count(cells, names) for names in (config.models, config.people))
     if not people:
         raise DataError(
             f"{where}: no row has a label of people in {join_names(config.people)}: let people "
             "label a random sample of the rows, without the labels of the models"
         )
-    _check_spelling(where, models | people)
-    are_numbers = config.labels is None and all(map(_is_number, models | people))
-    if are_numbers and models.keys() | people.keys() <= {"0", "1"}:
-        are_numbers = False
-    if not are_numbers and len(models | people) > MAX_LABELS:
-        raise DataError(
-            f"{where}: {join_names(columns)} hold {len(models | people)} different words, such as "
-            f"{join_names([quote(name) for name in [*models][:3]])}: name columns with labels"
-        )
-    if not are_numbers and not models.keys() & people.keys():
-        raise DataError(
-            f"{where}: models say {join_names([*models], MAX_SHOWN)}, and people "
-            f"{join_names([*people], MAX_SHOWN)}: write the labels of both alike"
-        )
-    scheme = TableLabels({name: name for name, _ in (models | people).most_common()})
     if are_numbers:
-        ends = [float(end(map(float, models | people))) for end in (min, max)]
-        scheme = TableLabels({}, {config.models[0]: FieldConfig.model_validate({"number": ends})})
-
-    def label(value: str) -> Label:
-        values = {config.models[0]: (value,)} if are_numbers else {}
-        return Label(value, value, (("", value),), {}, values=values)
-
-    cases, lacking = list[LabelledCase](), 0
-    for (place, row), own in zip(rows, cells, strict=True):
-        if (first := own[config.models[0]]) is None:
-            lacking += 1
+        return
+    folded = dict[str, str]()
+    for name in models | people:
+        # Labels that differ in case or signs alone would count as different ones.
+        letters = "".join(filter(str.isalnum, name.casefold()))
+        if _is_number(name) or not letters:
             continue
-        said = [label(value) for name in config.people if (value := own[name])]
-        said_by = [own[name] for name in config.models]
-        answers = [label(value) if value else None for value in said_by]
-        chance = _read_chance(where, place, row, config.chance) if said else 1.0
-        cases.append(LabelledCase(place, label(first), answers, 1.0, said, False, row, chance))
-    left_out = {f"have no label in {config.models[0]}": lacking} if lacking else {}
-    evidence = Evidence(cases, 0, 0, left_out)
-    if not evidence.judged:
-        raise DataError(f"{where}: no row has both a label in {config.models[0]} and one of people")
-    notes = [*_doubts(cases, config, are_numbers)]
-    if are_numbers and len(models) <= MAX_CODES and all(name.isdecimal() for name in models):
-        names = ",".join(sorted(models, key=int))
-        notes.append(f"The labels are numbers and averaged: labels=[{names}] counts them instead.")
-    return evidence, scheme, notes
+        if (other := folded.setdefault(letters, name)) != name:
+            raise DataError(
+                f"{where}: {quote(other)} and {quote(name)} differ in their case or signs alone: "
+                "write each label in one way"
+            )
+    if len(models | people) > MAX_LABELS:
+        raise DataError(
+            f"{where}: {join_names([*cells[0]], MAX_SHOWN)} hold {len(models | people)} different "
+            f"words, such as {join_names([quote(name) for name in [*models][:3]])}: name columns "
+            "with labels"
+        )
+    for name in config.people:
+        own = _count(cells, [name])
+        if own and not models.keys() & own.keys():
+            raise DataError(
+                f"{where}: models say {join_names([*models], MAX_SHOWN)}, and people in {name} "
+                f"{join_names([*own], MAX_SHOWN)}: write the labels of both alike"
+            )
 
 
 def _read_rows(
@@ -171,15 +216,24 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _check_spelling(where: str, labels: Mapping[str, int]) -> None:
-    """Refuses labels that differ in their case alone, which would count as different ones."""
-    folded = dict[str, str]()
-    for name in labels:
-        if (other := folded.setdefault(name.casefold(), name)) != name:
-            raise DataError(
-                f"{where}: {quote(other)} and {quote(name)} differ in their case alone: write each "
-                "label in one way"
+def _odd_labels(models: Counter[str], people: Counter[str], are_numbers: bool) -> Iterator[str]:
+    """Yields what the labels may mean otherwise: codes, other spellings, missing values."""
+    if are_numbers:
+        if len(models) <= MAX_CODES and all(name.isdecimal() for name in models):
+            names = ",".join(sorted(models, key=int))
+            yield f"The labels are numbers and averaged: labels=[{names}] counts them instead."
+        return
+    total, every = people.total(), models | people
+    for name, count in people.most_common():
+        if name not in models and count >= RARE * total:
+            yield (
+                f"People say {quote(name)} in {count:,} of {total:,} labels, and no model does, so "
+                "that its share cannot be corrected. If it means another label or none, write that "
+                "label or nothing."
             )
+    words = [name for name in every if not _is_number(name)]
+    if 0 < sum(every[name] for name in words) <= (1 - MOSTLY) * every.total():
+        yield f"The labels are counted and not averaged: {quote(words[0])} is no number."
 
 
 def _read_chance(where: str, place: str, row: Mapping[str, Any], column: str | None) -> float:

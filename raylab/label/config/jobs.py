@@ -270,15 +270,8 @@ class ConcludeConfig(JobConfig):
 
     job: ClassVar[str] = "conclude"
     main: ClassVar[Keys] = (
-        "run",
-        "table",
-        "models",
-        "people",
-        "labels",
-        "by",
-        "covariates",
-        "outcome",
-        "cluster",
+        *("run", "table", "models", "people"),
+        *("by", "covariates", "outcome"),
     )
 
     run: Text | None = None

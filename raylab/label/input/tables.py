@@ -10,7 +10,7 @@ import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
 import pyarrow.parquet as pq
 from pyarrow.fs import FileType
@@ -61,6 +61,10 @@ class Columns:
         seen: The columns of all rows so far, and whether each is wanted.
         has_ids: False if rows are numbered instead.
     """
+
+    noun: ClassVar[str] = "cases"
+    encoding_key: ClassVar[str] = "cases.encoding"
+    """What errors call the file, and the key of its encoding."""
 
     def __init__(self, location: str, config: CasesConfig) -> None:
         gold = config.gold if isinstance(config.gold, dict) else {"": config.gold}
@@ -139,11 +143,11 @@ def read_rows(location: str, encoding: str | None, columns: Columns) -> Rows:
     file = Place.at(location)
     # To open a pipe waits for its writer.
     if file.info().type == FileType.Unknown:
-        raise DataError(f"cases {location} is no regular file: write its content into one")
+        raise DataError(f"{columns.noun} {location} is no regular file: write its content into one")
     name = file.name.lower().removesuffix(".gz")
     if not name.endswith((*TABLES, *OBJECTS, ".parquet")):
         ends = f"{', '.join((*TABLES, *OBJECTS))} or .parquet"
-        raise DataError(f"cases {location}: the name should end in {ends}; {AS_CSV}")
+        raise DataError(f"{columns.noun} {location}: the name should end in {ends}; {AS_CSV}")
     try:
         if name.endswith(".parquet"):
             with (
@@ -157,20 +161,23 @@ def read_rows(location: str, encoding: str | None, columns: Columns) -> Rows:
             return
         stream: Any = file.filesystem.open_input_stream(file.path, compression="detect")
         with io.BufferedReader(stream, REQUEST_BYTES) as content:
-            text = _Text(content, f"cases {location}", encoding)
+            text = _Text(content, columns, location, encoding)
             yield from text.table(columns) if name.endswith(TABLES) else text.objects()
     except RaylabError:
         raise
     except Exception as error:
         # pyarrow raises errors of many kinds for broken files and values beyond Python's types.
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DataError(f"cases {location} cannot be read: {reason}") from error
+        raise DataError(f"{columns.noun} {location} cannot be read: {reason}") from error
 
 
 class _Text:
     """A text file; bytes that its encoding does not have are kept as lone surrogates."""
 
-    def __init__(self, stream: io.BufferedReader, where: str, encoding: str | None) -> None:
+    def __init__(
+        self, stream: io.BufferedReader, columns: Columns, location: str, encoding: str | None
+    ) -> None:
+        where, self._key = f"{columns.noun} {location}", columns.encoding_key
         head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
         if head.startswith(SHEETS):
             raise DataError(f"{where} is no text: {AS_CSV}")
@@ -282,5 +289,5 @@ class _Text:
             return RowFault(f"not {name}", f"it is not {name}: {guess}. Save the file as UTF-8")
         raise DataError(
             f"{self._where} is not UTF-8, {place}: {guess}. Save the file as UTF-8, or name its "
-            "encoding, as in cases.encoding=windows-1252"
+            f"encoding, as in {self._key}=windows-1252"
         )

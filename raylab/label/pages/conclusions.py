@@ -1,5 +1,6 @@
 """The conclusions from the labels of a run: the job, the data frame and the page."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -68,6 +69,8 @@ def conclude(
     `corrected_cases`, and `worth`, `needed` and `reason` as in
     `raylab.label.conclusions.report.Conclusion`.
 
+    What was left out, and what speaks against the labels, is warned of, and in `attrs["notes"]`.
+
     Args:
         run: Directory or URI of the run.
         table: Path of the table, or a data frame.
@@ -81,10 +84,11 @@ def conclude(
         ArchiveError: Its archive cannot be opened or read.
         DataError: A column, field or label cannot be used, or people labelled nothing.
     """
-    rows = list[dict[str, Any]]()
-    named = "the data frame" if isinstance(table, pd.DataFrame) else table
+    rows, is_frame = list[dict[str, Any]](), isinstance(table, pd.DataFrame)
+    named = "data frame" if is_frame else table
     config = ConcludeConfig.model_validate({**keys, "run": run, "table": named})
-    for each in _read(config, table).conclusions:
+    conclusions = _read(config.model_copy(update={"table": named} if is_frame else {}), table)
+    for each in conclusions.conclusions:
         row: dict[str, Any] = {"label": each.label, "kind": each.kind, "term": each.term}
         for way in WAYS:
             figure: Figure = getattr(each, way)
@@ -93,7 +97,11 @@ def conclude(
             row[f"{way}_cases"] = figure.count
         reason = each.corrected.reason
         rows.append({**row, "worth": each.worth, "needed": each.needed, "reason": reason})
-    return pd.DataFrame(rows)
+    for note in (notes := [*_notes(conclusions)]):
+        warnings.warn(note, stacklevel=2)
+    frame = pd.DataFrame(rows)
+    frame.attrs["notes"] = notes
+    return frame
 
 
 def _read(config: ConcludeConfig, table: str | pd.DataFrame | None) -> Conclusions:
@@ -118,30 +126,35 @@ def conclusions_page(uri: str, record: RunRecord, conclusions: Conclusions) -> P
         for kind, own in groupby(ordered, lambda each: each.kind)
     ]
     sections[0] = replace(sections[0], blocks=[EXPLANATION, *sections[0].blocks])
-    notes = [
-        f"Cases left out because they {reason}: {cases:,}."
-        for reason, cases in conclusions.left_out.items()
-    ]
-    notes += conclusions.notes
+    lead, sections = [*_summarize(conclusions)], [*sections, provenance(uri, record)]
+    return Page("conclusions", record.name, uri, lead, sections, [*_notes(conclusions)])
+
+
+def _notes(conclusions: Conclusions) -> Iterator[str]:
+    """Yields what was left out, and what the reader should know of the labels of people."""
+    for reason, cases in conclusions.left_out.items():
+        yield f"Cases left out because they {reason}: {cases:,}."
+    yield from conclusions.notes
     if conclusions.waiting:
-        notes.append(
+        yield (
             f"{conclusions.waiting:,} drawn cases have no label of people yet. They come in a "
             "random order, so that the labelled ones are a random sample too."
         )
     if conclusions.undrawn:
-        notes.append(
+        yield (
             f"{pluralize(conclusions.undrawn, 'case')} were decided after the draw, which would "
             "have taken them: draw again with the same audit= and label them."
         )
-    lead, sections = [*_summarize(conclusions)], [*sections, provenance(uri, record)]
-    return Page("conclusions", record.name, uri, lead, sections, notes)
 
 
 def _summarize(conclusions: Conclusions) -> Iterator[str]:
     """Yields what the conclusions rest on, and the figures that the correction changes most."""
-    people = f"{pluralize(conclusions.judged, 'label')} of people from a random sample"
+    people = f"{pluralize(conclusions.judged, 'label')} of people"
+    # Of a table with notes nobody knows whether its labels are a random sample.
+    if not conclusions.notes:
+        people += " from a random sample"
     if conclusions.settled:
-        people += f", and {conclusions.settled:,} of the cases that models left to them,"
+        people += f", and {conclusions.settled:,} of the cases that models left to them"
     yield f"{pluralize(conclusions.cases, 'case')} of {conclusions.run}, corrected by {people}."
 
     def change(each: Conclusion) -> float:

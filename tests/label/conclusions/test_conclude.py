@@ -99,7 +99,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def rows_of(world: World, **keys: Any) -> dict[tuple[str, str], Any]:
     """The conclusions by label and term."""
-    frame = raylab.conclude(str(world.path / "tickets"), **keys)
+    with pytest.warns(UserWarning, match="drawn cases have no label of people yet"):
+        frame = raylab.conclude(str(world.path / "tickets"), **keys)
     return {(row["label"], row["term"]): row for row in frame.to_dict("records")}
 
 
@@ -218,8 +219,8 @@ def test_cases_that_models_left_to_people_count_once_and_drawn_ones_for_all_that
     settled = Evidence([replace(case, is_certain=True) for case in cases[100:]], 0, 0, {})
     (share,) = conclude_cases(settled, opt_codebook(), config, "review").conclusions
     assert share.corrected.reason == (
-        "about 0 of 40 labels of people are expected to have it: 8 with it and 8 without it are "
-        "needed"
+        "by the models' labels about 0 of 40 that people labelled have it: 8 with it and 8 without "
+        "it are needed"
     )
 
 

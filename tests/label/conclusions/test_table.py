@@ -1,5 +1,6 @@
 """Conclusions from tables of labels that were made elsewhere."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import raylab
 from raylab.benchmark.run import read_example
 from raylab.core.errors import DataError
+from raylab.core.stats import wilson
 from raylab.label.config.jobs import ConcludeConfig
 from raylab.label.pages.conclusions import run_conclude
 
@@ -73,8 +75,8 @@ def test_every_file_gives_the_same(
 
 def test_numbers_are_averaged_and_weighted_by_their_chances() -> None:
     generator = np.random.default_rng(7)
-    right = generator.integers(1, 8, 400).astype(float)
-    model, chance = right + generator.integers(0, 3, 400), np.where(right > 4, 0.8, 0.2)
+    right = generator.integers(1, 8, 400) / 2
+    model, chance = right + generator.integers(0, 3, 400) / 2, np.where(right > 2, 0.8, 0.2)
     drawn = generator.random(400) < chance
     table = pd.DataFrame({"model": model, "chance": chance})
     table["people"] = np.where(drawn, right, np.nan)
@@ -90,15 +92,23 @@ def test_numbers_are_averaged_and_weighted_by_their_chances() -> None:
 
 def test_rows_without_a_label_of_the_model_are_left_out(answers: pd.DataFrame) -> None:
     table = answers.assign(model=answers["model"].where(answers.index % 10 > 0))
-    assert conclude(table).loc["A", "naive_cases"] == ROWS * 9 // 10
+    with pytest.warns(UserWarning, match="have no label in model: 60"):
+        assert conclude(table).loc["A", "naive_cases"] == ROWS * 9 // 10
+
+
+def respell(**names: str) -> Callable[[pd.DataFrame], Any]:
+    """The labels of people, some of them written otherwise."""
+    return lambda table: table["people"].replace(names)
 
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "nothing labelled": ({"people": None}, {}, "no row has a label of people in people"),
-    "other words": ({"people": lambda t: t["people"].replace({k: f"({k})" for k in "ABCD"})}, {},
-                    "write the labels of both alike"),
-    "other case": ({"people": lambda t: t["people"].str.lower()}, {}, "differ in their case alone"),
-    "a text": ({"model": lambda t: t.index.map("Text {}".format)}, {}, "different words, such as"),
+    "other words": ({"people": respell(A="1", B="2", C="3", D="4")}, {}, "of both alike"),
+    "one of two people": ({"bo": respell(A="1", B="2", C="3", D="4")}, {"people": ["people", "bo"]},
+                          "people in bo [1-4], "),
+    "other case": ({"people": respell(A="a")}, {}, "differ in their case or signs alone"),
+    "other signs": ({"people": respell(A="A.")}, {}, "'A' and 'A.' differ in their case or signs"),
+    "a text": ({"model": lambda t: t.index.map("Text {}".format)}, {}, "words, such as 'Text"),
     "no column": ({}, {"models": "gpt"}, "no column gpt: it has 'subject', 'key', 'model'"),
     "no group": ({}, {"by": "team"}, "no column team"),
     "no chance": ({"chance": 0.0}, {"chance": "chance"}, r"row \d+: chance is '?0.0'?, where"),
@@ -131,3 +141,42 @@ def test_a_sample_that_is_not_random_is_doubted(
     printed = " ".join(capsys.readouterr().out.split())
     assert f"{ROWS} cases of {file}" in printed
     assert doubt in printed
+
+
+@pytest.mark.parametrize(
+    ("columns", "note"),
+    [
+        ({"people": respell(A="none of these")}, "People say 'none of these' in 50 of 200 labels"),
+        ({"model": lambda t: t["model"].map({"A": 1, "B": 2, "C": 3, "D": 4}),
+          "people": lambda t: t["people"].map({"A": 1, "B": 2, "C": 3, "D": 4})},
+         r"averaged: labels=\[1,2,3,4\] counts them"),
+        ({"id": lambda t: t.index // 2}, "300 rows repeat the id of another"),
+    ],
+    ids=["people alone", "codes", "copies"],
+)  # fmt: skip
+def test_a_notebook_is_warned_of_what_labels_may_mean_otherwise(
+    answers: pd.DataFrame, columns: dict[str, Any], note: str
+) -> None:
+    with pytest.warns(UserWarning, match=note):
+        frame = raylab.conclude(table=answers.assign(**columns), models="model", people="people")
+    assert frame.attrs["notes"]
+
+
+def test_a_label_that_models_never_give_has_the_share_of_people(answers: pd.DataFrame) -> None:
+    table = answers.assign(people=respell(A="other"))
+    with pytest.warns(UserWarning, match="its share cannot be corrected"):
+        row = conclude(table).loc["other"]
+    said = int((answers["people"] == "A").sum())
+    assert (row["people_low"], row["people_high"]) == pytest.approx(
+        wilson(said / 200, 200), abs=0.005
+    )
+    assert pd.isna(row["corrected"]) and "by the models' labels about 0 of 200" in row["reason"]
+
+
+def test_names_that_occur_twice_and_encodings_are_told(tmp_path: Path) -> None:
+    (tmp_path / "twice.csv").write_text("m,p,p\nx,x,y\n")
+    with pytest.raises(DataError, match="has several columns p"):
+        raylab.conclude(table=tmp_path / "twice.csv", models="m", people="p")
+    (tmp_path / "latin.csv").write_bytes("m,p\n\u00e4,\u00e4\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"table .* is not UTF-8.* as in encoding=windows-1252"):
+        raylab.conclude(table=tmp_path / "latin.csv", models="m", people="p")
