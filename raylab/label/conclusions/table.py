@@ -47,13 +47,13 @@ class TableLabels:
 class _Columns(Columns):
     """The columns of a table, each wanted under its own name."""
 
+    noun, encoding_key = "table", "encoding"
+
     def __init__(self, location: str, config: ConcludeConfig) -> None:
         super().__init__(location, CasesConfig())
         names = (*config.models, *config.people, config.by, *config.covariates, config.outcome)
         columns = filter(None, (*names, config.cluster, config.chance))
         self.wanted = {name: name for name in columns}
-
-    noun, encoding_key = "table", "encoding"
 
     def require(self) -> None:
         twice = [
@@ -99,8 +99,9 @@ def read_table(
     first = config.models[0]
     scheme = TableLabels({name: name for name, _ in (models | people).most_common()})
     if are_numbers:
-        ends = [float(end(map(float, models | people))) for end in (min, max)]
-        scheme = TableLabels({}, {first: FieldConfig.model_validate({"number": ends})})
+        least, most = (end(map(float, models | people)) for end in (min, max))
+        # Not validated, because a codebook's range may not be a single number.
+        scheme = TableLabels({}, {first: FieldConfig.model_construct(number=(least, most))})
 
     def label(value: str) -> Label:
         return Label(
