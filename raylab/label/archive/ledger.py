@@ -293,9 +293,8 @@ class Ledger:
         in_flight = [row for row in rows.values() if row.state == SENT]
         others = {(row.run_id, row.owner) for row in in_flight if row.run_id != self._run_id}
         for run_id, owner in sorted(others):
-            run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
             # The owner's process has ended: nobody waits for its answers any more.
-            if not self._database.dialect.is_locked(connection, _lock_number(run)):
+            if not _is_owned(connection, self._database, run_id):
                 _give(connection, run_id, former=owner)
         return _find_calls(connection, keys) if others else rows
 
@@ -416,6 +415,12 @@ def _lock_batch(connection: Connection, id: str) -> AnyRow | None:
         _lock_run(connection, row.run_id)
         row = connection.execute(head).first()
     return row
+
+
+def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:
+    """Returns True if the owner of a run lives."""
+    run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
+    return database.dialect.is_locked(connection, _lock_number(run))
 
 
 def _lock_number(run: AnyRow) -> int:
