@@ -32,7 +32,9 @@ from raylab.core.workers import Workers
 
 EXAMPLE = "example-scores"
 FIRST = 20
-"""Suspects of the example whose labels are counted, and most names of a note."""
+"""Suspects of the example whose labels are counted."""
+MAX_NAMED = 20
+"""Most models that a note names."""
 
 
 def read_example() -> pd.DataFrame:
@@ -118,7 +120,7 @@ def _notes_on_forms(first: Responses, second: Responses, read: TreeScores) -> It
     models = {*first.matrix.models}, {*second.matrix.models}
     for place, name in enumerate(("first", "second")):
         if alone := sorted(models[place] - models[1 - place]):
-            yield f"only the {name} form has {join_names(alone, FIRST)}, which is not compared"
+            yield f"only the {name} form has {join_names(alone, MAX_NAMED)}, which is not compared"
 
 
 def measure_trees(trees: Sequence[ScoreTree], config: QualityConfig, workers: Workers) -> Quality:
