@@ -148,6 +148,9 @@ def _conclude(
             log_line(f"{generation}: {unknown} of {len(outputs)} test outputs are not known")
         if not solutions:
             continue
+        if lacking := [task.id for task in tasks if task.id not in solutions]:
+            count = f"{len(solutions)} of {len(tasks)} tasks count"
+            log_line(f"{generation}: {count}, no test output is known of {join_names(lacking)}")
         for model in plan.models:
             pair = model, generation
             models[model][generation] = prize_score(answers[pair], solutions, views)

@@ -187,3 +187,18 @@ def test_training_on_tasks_keeps_specialists_that_answer_without_training(storag
     assert run_with("brief", keep=False, before=False) == 2
     page = (storage / "brief/report.html").read_text()
     assert "before" not in page.partition("Provenance")[0] and "training steps" in page
+
+
+def test_tasks_without_a_known_output_are_named(
+    storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    pair = {"input": [[1, 2]], "output": [[2, 1]]}
+    tasks = {
+        "known": {"train": [pair], "test": [pair]},
+        "unknown": {"train": [pair], "test": [{"input": [[3, 4]]}]},
+        "empty": {"train": [pair], "test": []},
+    }
+    data = arc_json(tmp_path / "tasks.json", tasks)
+    run_evaluate(scored(storage, "lacking", data=data))
+    output = "".join(capsys.readouterr())
+    assert "1 of 3 tasks count, no test output is known of empty and unknown" in output
