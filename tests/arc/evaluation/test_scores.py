@@ -104,7 +104,8 @@ def test_resuming_makes_what_is_missing_and_nothing_else(
 def test_the_time_that_is_left_is_told_before_the_first_pair_has_ended(
     storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(live, "LINE_SECONDS", 0.0)
+    # With 0 the thread that prints would not let go of the interpreter.
+    monkeypatch.setattr(live, "LINE_SECONDS", 0.01)
     scoring = ScoringConfig(metric="cell_accuracy", batch_size=1)
     run_evaluate(evaluation(storage, "slow", generations=("published",), scoring=scoring))
     out = capsys.readouterr().out
