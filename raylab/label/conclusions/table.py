@@ -24,8 +24,8 @@ MAX_LABELS = 100
 MAX_CODES = 10
 """Most different whole numbers that may be codes of labels."""
 MAX_SHOWN = 5
-MOSTLY = 0.9
-"""Share of numbers among labels from which the others are told."""
+NUMERIC = 0.9
+"""Share of numbers among labels above which the others are told."""
 RARE = 0.01
 """Share of people's labels below which a label that no model gives is not told."""
 CHOSEN = 0.001
@@ -93,9 +93,15 @@ def read_table(
     columns = (*config.models, *config.people)
     cells = [{name: _as_label(row.get(name)) for name in columns} for _, row in rows]
     models, people = (_count(cells, names) for names in (config.models, config.people))
+    if not people:
+        raise DataError(
+            f"{where}: no row has a label of people in {join_names(config.people)}: let people "
+            "label a random sample of the rows, without the labels of the models"
+        )
     are_numbers = config.labels is None and all(map(_is_number, models | people))
     are_numbers = are_numbers and not models.keys() | people.keys() <= {"0", "1"}
-    _check_labels(where, cells, config, are_numbers)
+    if not are_numbers:
+        _check_words(where, cells, models, people, config)
     first = config.models[0]
     scheme = TableLabels({name: name for name, _ in (models | people).most_common()})
     if are_numbers:
@@ -135,16 +141,14 @@ def _count(cells: Cells, columns: Sequence[str]) -> Counter[str]:
     return Counter(value for row in cells for name in columns if (value := row[name]) is not None)
 
 
-def _check_labels(where: str, cells: Cells, config: ConcludeConfig, are_numbers: bool) -> None:
-    """Refuses labels of people that are missing, or that cannot be compared with the models'."""
-    models, people = (_count(cells, names) for names in (config.models, config.people))
-    if not people:
-        raise DataError(
-            f"{where}: no row has a label of people in {join_names(config.people)}: let people "
-            "label a random sample of the rows, without the labels of the models"
-        )
-    if are_numbers:
-        return
+def _check_words(
+    where: str,
+    cells: Cells,
+    models: Counter[str],
+    people: Counter[str],
+    config: ConcludeConfig,
+) -> None:
+    """Refuses words of people that cannot be compared with those of the models."""
     folded = dict[str, str]()
     for name in models | people:
         # Labels that differ in case or signs alone would count as different ones.
@@ -233,7 +237,7 @@ def _odd_labels(models: Counter[str], people: Counter[str], are_numbers: bool) -
                 "label or nothing."
             )
     words = [name for name in every if not _is_number(name)]
-    if 0 < sum(every[name] for name in words) <= (1 - MOSTLY) * every.total():
+    if 0 < sum(every[name] for name in words) <= (1 - NUMERIC) * every.total():
         yield f"The labels are counted and not averaged: {quote(words[0])} is no number."
 
 
