@@ -150,5 +150,5 @@ def test_a_generation_that_lacks_tasks_is_told(storage: Path, tmp_path: Path):
     run_evaluate(evaluation(storage, "archive", data=data, generations=("published", str(whole))))
     assert (storage / "archive" / "scores/one/whole/task1.json").exists()
     with pytest.raises(DataError, match=r"holds no task task1"):
-        run_evaluate(evaluation(storage, "lacking", data=data, generations=(str(part),)))
-    assert not (storage / "lacking" / "scores").exists()
+        run_evaluate(evaluation(storage, "without-task1", data=data, generations=(str(part),)))
+    assert not (storage / "without-task1" / "scores").exists()
