@@ -1,10 +1,11 @@
 """95 % intervals of a benchmark's figures, for the choice of tasks.
 
-Bootstrap replicates show how much accuracies move when the tasks are drawn again; these moves are
-the noise. Plain percentiles fail here: the best of near-equal models, their spread and the spread
-between generations all grow with the noise. So an interval contains the true values under which the
-measured figure is not unusual (Neyman's construction). The generations are taken as given.
-`make coverage` measures how often the intervals contain the truth.
+Bootstrap replicates show how much accuracies move when the tasks are drawn again, those of a
+declared cluster together; these moves are the noise. Plain percentiles fail here: the best of
+near-equal models, their spread and the spread between generations all grow with the noise. So an
+interval contains the true values under which the measured figure is not unusual (Neyman's
+construction). The generations are taken as given. `make coverage` measures how often the intervals
+contain the truth.
 
 The bootstrap is Poisson's (Oza and Russell 2001; Chamandy et al. 2012, "Estimating uncertainty for
 massive data streams"): in each replicate the weight of an item is a Poisson(1) draw. The draw is a
@@ -63,7 +64,7 @@ def deviations(weighted: Array, weights: Array, counts: Array) -> Array:
     Args:
         weighted: (replicates, models, generations) sums of weight times accuracy.
         weights: The sums of the weights.
-        counts: (models, generations) numbers of files.
+        counts: (models, generations) numbers of files or clusters that vary alone.
     """
     # A unit without a drawn file has no accuracy.
     kept = (weights > 0).all(axis=(1, 2))

@@ -68,6 +68,7 @@ class Units:
         generations: Names, in order; one empty name without generations.
         dropped: Names of the generations that some model lacks.
         counts: (models, generations) numbers of items.
+        drawn: (models, generations) numbers of clusters, and of items in none, that vary alone.
         means: (models, generations) weighted mean accuracies.
         noise: (replicates, models, generations) deviations of the bootstrap's means.
     """
@@ -77,6 +78,7 @@ class Units:
     generations: Sequence[str]
     dropped: Sequence[str]
     counts: Array
+    drawn: Array
     means: Array
     noise: Array
 
@@ -145,7 +147,7 @@ def _measure_units(units: Units, priors: Sequence[Units], config: QualityConfig)
     # Vector's script takes the mean over all files of a model on an earlier benchmark.
     pooled = bool(config.reference_datasets)
     means = [np.average(p.means, axis=-1, weights=p.counts if pooled else None) for p in priors]
-    figures = compute_figures(units.means, units.noise, int(units.counts.min()), means)
+    figures = compute_figures(units.means, units.noise, int(units.drawn.min()), means)
     wanted = config.metrics_to_compute or METRICS
     figures |= dict.fromkeys(set(METRICS) - set(wanted), NOT_WANTED)
     figures |= {name: Figure(reason=NO_METRIC) for name in wanted if name not in METRICS}
@@ -180,8 +182,9 @@ def _measure_units(units: Units, priors: Sequence[Units], config: QualityConfig)
 def add_up(scores: TreeScores, config: QualityConfig, replicates: int) -> Units:
     """Sums the scores of a tree by model and generation, and resamples the items.
 
-    An item has the same bootstrap weights in all models and generations, drawn from its name.
-    Several scores of an item in a unit, such as those of epochs, are averaged.
+    An item has the same bootstrap weights in all models and generations, drawn from the name of its
+    cluster, or from its own. Several scores of an item in a unit, such as those of epochs, are
+    averaged.
 
     Raises:
         DataError: A model has no usable file, or generations differ.
@@ -195,30 +198,35 @@ def add_up(scores: TreeScores, config: QualityConfig, replicates: int) -> Units:
     for model, generation in units:
         usable.setdefault(model, set()).add(generation)
     models, generations, present = _common_units(scores, config, usable)
-    weight = table.drop_duplicates("item").set_index("item")["weight"].reindex(names)
-    shares, size = weight.to_numpy(float)[codes], len(units)
+    about = table.drop_duplicates("item").set_index("item").reindex(names)
+    shares, size = about["weight"].to_numpy(float)[codes], len(units)
+    cluster = about["cluster"].astype(str).to_numpy()
+    keys = np.where(cluster == "", [f"0/{name}" for name in names], [f"1/{c}" for c in cluster])
     both = shares * cells.to_numpy(float), shares
     matrices = [csc_array((each, (unit, codes)), (size, len(names))) for each in both]
     sums, weights = (np.bincount(unit, each, size) for each in both)
-    drawn = np.zeros((2, size, replicates))
+    totals = np.zeros((2, size, replicates))
     # The weights of all items at once may not fit into memory.
     for start in range(0, len(names) if replicates else 0, CHUNK):
         chunk = slice(start, start + CHUNK)
-        own = draw_weights([f"0/{name}" for name in names[chunk]], replicates)
-        for total, matrix in zip(drawn, matrices, strict=True):
+        own = draw_weights(keys[chunk], replicates)
+        for total, matrix in zip(totals, matrices, strict=True):
             total += matrix[:, chunk] @ own
     wanted = [(model, generation) for model in models for generation in generations]
     places = units.get_indexer(wanted).reshape(len(models), len(generations))
     counts = np.bincount(unit, minlength=size).astype(float)[places]
-    weighted, weights_drawn = drawn.transpose(0, 2, 1)[:, :, places]
+    alone = pd.DataFrame({"unit": unit, "key": keys[codes]}).drop_duplicates()
+    drawn = np.bincount(alone["unit"], minlength=size).astype(float)[places]
+    weighted, weights_drawn = totals.transpose(0, 2, 1)[:, :, places]
     return Units(
         tree=scores.tree,
         models=models,
         generations=generations,
         dropped=sorted(present - {*generations}),
         counts=counts,
+        drawn=drawn,
         means=(sums / weights)[places],
-        noise=deviations(weighted, weights_drawn, counts),
+        noise=deviations(weighted, weights_drawn, drawn),
     )
 
 
@@ -262,7 +270,7 @@ def compute_figures(
     Args:
         accuracies: (models, generations) in [0, 1].
         noise: (replicates, models, generations) deviations of the replicates from them.
-        tasks: Fewest tasks of a model in a generation.
+        tasks: Fewest tasks of a model in a generation; those of a cluster are one.
         priors: (models,) accuracies on each earlier benchmark.
     """
     models, generations = accuracies.shape
@@ -302,7 +310,8 @@ def compute_figures(
         if not len(noise):
             spread = Figure(reason="bootstrap=0")
         elif tasks < needed:
-            count = pluralize(tasks, "usable file or item", "usable files or items")
+            kinds = "usable file, item or cluster", "usable files, items or clusters"
+            count = pluralize(tasks, *kinds)
             over = f"{pluralize(models, 'model')} and {pluralize(generations, 'generation')}"
             spread = Figure(reason=f"a model has {count}: the interval over {over} needs {needed}")
         else:

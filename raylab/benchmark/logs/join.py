@@ -20,7 +20,7 @@ from raylab.benchmark.responses import Reading, Responses, ScorersUsed
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize, printable
 
-COLUMNS = ("model", "generation", "item", "score", "weight")
+COLUMNS = ("model", "generation", "item", "cluster", "score", "weight")
 """Columns of what the four figures take."""
 DATE = re.compile(r"(19|20)\d\d[-_.]?\d\d[-_.]?\d\d.*")
 MAX_ERRORS = 5.0
@@ -37,7 +37,8 @@ class TreeScores:
         tree: The tree, with the layout that its logs show.
         table: What the four figures take: a row for each score that counts, with the columns of
             `COLUMNS`. An item is a log, by its path below its model and generation, or
-            an item of a `NAMED` tree; `score` lies in [0, 1].
+            an item of a `NAMED` tree; `cluster` is "" for one that varies alone; `score` lies in
+            [0, 1].
         skipped: What does not count in the table, by model.
         responses: The samples; if there are none, the error that says why.
         reading: How the files were read.
@@ -179,17 +180,17 @@ def _score_logs(
         if isinstance(header, str):
             faults.append((source, header))
         elif tree.models:
-            rows.append((source.model, source.generation, source.name, header, 1.0))
+            rows.append((source.model, source.generation, source.name, "", header, 1.0))
         else:
             item = log.task or os.path.splitext(source.name)[0]
-            rows.append((log.model, log.generation, item, header, 1.0))
+            rows.append((log.model, log.generation, item, "", header, 1.0))
     for source, reason in faults:
         own = skipped.setdefault(source.model if tree.models else "", [])
         own.append(SkippedFile(path=source.place.path, reason=reason))
     table: Column = pd.DataFrame(rows, columns=list(COLUMNS))
     if not tree.models and isinstance(responses, Responses):
         samples = responses.table[[*COLUMNS]]
-        texts = samples.astype(dict.fromkeys(("model", "generation", "item"), object))
+        texts = samples.astype(dict.fromkeys(("model", "generation", "item", "cluster"), object))
         table = pd.concat([texts, table]) if rows else samples
     return table.astype({"score": float, "weight": float}), skipped
 

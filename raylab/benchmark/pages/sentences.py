@@ -1,7 +1,7 @@
 """Sentences on the figures of a diagnosis, for readers who do not know the statistics."""
 
 from raylab.benchmark.checks.diagnosis import Diagnosis
-from raylab.benchmark.checks.differences import Differences
+from raylab.benchmark.checks.differences import ALIKE, Differences
 from raylab.benchmark.checks.forms import Forms
 from raylab.benchmark.checks.noise import RESIDUAL, Noise
 from raylab.benchmark.checks.sampling import FEW_CLUSTERS
@@ -23,7 +23,9 @@ SOURCES = {
 MERGED = "chance and items that suit some models, which single answers cannot tell apart"
 """What the residual comes from where no model answers an item twice."""
 MAX_NAMED = 5
-"""Most models that a sentence names."""
+"""Most models or pairs of models that a sentence names."""
+MIN_ALIKE = 20
+"""Fewest common items, or clusters, on which equal scores are no mere chance."""
 
 
 def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -112,6 +114,12 @@ def describe_differences(differences: Differences) -> str:
         leads = f"{join_names(ahead, MAX_NAMED)} {'lead' if len(ahead) > 1 else 'leads'}"
         apart = f", not told apart from {join_names(alike, MAX_NAMED)}" if alike else ""
         sentences.append(f"{leads}{apart}.")
+    if copies := [
+        f"{pair.first} and {pair.second}"
+        for pair in differences.shown
+        if pair.reason == ALIKE and pair.clusters >= MIN_ALIKE
+    ]:
+        sentences.append(f"Equal scores on all common items: {'; '.join(copies[:MAX_NAMED])}.")
     if differences.disjoint:
         others = pluralize(differences.disjoint, "further pair shares", "further pairs share")
         sentences.append(f"{others} no item, and cannot be compared.")

@@ -230,6 +230,15 @@ def test_the_power_of_the_t_test_is_that_of_the_noncentral_t() -> None:
         assert power(1.0, gap) == pytest.approx(expected, abs=1e-9)
 
 
+def test_models_with_equal_scores_on_all_common_items_are_named() -> None:
+    scores = np.tile(np.arange(30) % 3 == 0, (3, 1)).astype(float)
+    scores[1, ::4] = 1.0
+    said = "Equal scores on all common items: m0000 and m0002."
+    assert said in describe_differences(compare_models(as_matrix(scores)))
+    # On few items it may be chance.
+    assert "Equal" not in describe_differences(compare_models(as_matrix(scores[:, 5:22])))
+
+
 def test_one_model_has_no_pairs_but_a_rank() -> None:
     differences = compare_models(as_matrix(np.ones((1, 3))))
     assert (differences.pairs, differences.smallest.reason) == (0, "it needs two models")

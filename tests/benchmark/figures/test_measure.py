@@ -160,7 +160,12 @@ UNSOLVED: Scores = {model: {"g1": [0.0] * 30, "g2": [0.0] * 30} for model in ("m
     ("scores", "replicates", "metric", "reason"),
     [
         ({"m": [0.1] * 30}, 0, "difficulty", "bootstrap=0"),
-        ({"m": [0.1, 0.2]}, 9, "difficulty", "has 2 usable files or items: the interval over"),
+        (
+            {"m": [0.1, 0.2]},
+            9,
+            "difficulty",
+            "has 2 usable files, items or clusters: the interval over",
+        ),
         # 30 tasks of .1: 3 right.
         ({"m": [0.1] * 30}, 9, "difficulty", "right on 3.0 of 30 tasks"),
         (dict.fromkeys("abcdefgh", [0.5, 0.6] * 10), 9, "separability", "8 models .* needs 21"),
@@ -205,23 +210,48 @@ def test_items_are_drawn_by_hashed_poisson_weights_together_for_all_models(
 ):
     monkeypatch.setattr("raylab.benchmark.figures.measure.CHUNK", 2)
     rows = [
-        ("m", "g", "a", 0.0, 1.0),
-        ("m", "g", "a", 0.5, 1.0),
-        ("m", "g", "b", 0.5, 2.0),
-        ("n", "g", "b", 1.0, 2.0),
-        ("n", "h", "c", 0.25, 1.0),
-        ("n", "g", "c", 0.25, 1.0),
+        ("m", "g", "a", "", 0.0, 1.0),
+        ("m", "g", "a", "", 0.5, 1.0),
+        ("m", "g", "b", "", 0.5, 2.0),
+        ("n", "g", "b", "", 1.0, 2.0),
+        ("n", "h", "c", "p", 0.25, 1.0),
+        ("n", "g", "c", "p", 0.25, 1.0),
+        ("n", "g", "d", "p", 1.0, 1.0),
     ]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     tree = ScoreTree("tree", Layout.NAMED, "", (), ())
     scores = TreeScores(tree, table, {}, DataError(""), Reading(), 0)
     units = add_up(scores, QualityConfig(on_missing_generation="drop"), replicates=300)
     assert (units.models, units.generations, units.dropped) == (["m", "n"], ["g"], ["h"])
-    assert units.counts.tolist() == [[2], [2]]
+    assert (units.counts.tolist(), units.drawn.tolist()) == ([[2], [3]], [[2], [2]])
     # Epochs of a are averaged to .25, and b counts twice.
-    assert units.means.tolist() == [[pytest.approx((0.25 + 2 * 0.5) / 3)], [2.25 / 3]]
-    a, b, c = (np.array(poisson(f"0/{item}", 300)) for item in "abc")
-    weighted = np.stack([0.25 * a + b, 2 * b + 0.25 * c], axis=1)[..., None]
-    weights = np.stack([a + 2 * b, 2 * b + c], axis=1)[..., None]
-    expected = deviations(weighted * 1.0, weights * 1.0, units.counts)
+    assert units.means.tolist() == [[pytest.approx((0.25 + 2 * 0.5) / 3)], [3.25 / 4]]
+    # c and d are of one cluster.
+    a, b, p = (np.array(poisson(key, 300)) for key in ("0/a", "0/b", "1/p"))
+    weighted = np.stack([0.25 * a + b, 2 * b + 1.25 * p], axis=1)[..., None]
+    weights = np.stack([a + 2 * b, 2 * b + 2 * p], axis=1)[..., None]
+    expected = deviations(weighted * 1.0, weights * 1.0, units.drawn)
     np.testing.assert_allclose(units.noise, expected, atol=1e-15)
+
+
+def test_declared_clusters_widen_the_intervals(tmp_path: Path):
+    """Four items on a passage have one score: the interval is that of forty passages."""
+    draw = np.random.default_rng(4)
+    rows = [
+        f"{model},{passage}-{item},passage {passage},{int(right)}"
+        for model, skill in (("m", 0.6), ("n", 0.2))
+        for passage, right in enumerate(draw.random(40) < skill)
+        for item in range(4)
+    ]
+    (tmp_path / "scores.csv").write_text("\n".join(["model,item,passage,score", *rows]))
+    tree = find_trees(str(tmp_path / "scores.csv"), [], None)
+    halves = list[float]()
+    for cluster in (None, "passage"):
+        config = QualityConfig(bootstrap=4000, clusters=cluster)
+        figure = measure(read_trees(tree, config), config).figures["difficulty"]
+        assert figure.value is not None and figure.interval is not None
+        halves.append((figure.interval[1] - figure.interval[0]) / 2)
+        share = 1 - figure.value
+    # 1.96 standard errors over items, and over passages.
+    for half, units in zip(halves, (160, 40), strict=True):
+        assert half == pytest.approx(1.96 * (share * (1 - share) / (units - 1)) ** 0.5, rel=0.06)
