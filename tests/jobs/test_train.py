@@ -60,17 +60,16 @@ SEEDS = [f"generations=[{','.join(map(str, range(1, 100)))}]", "scoring.include_
 
 @pytest.mark.ray
 @pytest.mark.parametrize(
-    ("job", "keys", "sign"),
+    ("job", "keys", "sign", "number"),
     [
-        ("train", [*TINY, *TWO_WORKERS, ENDLESS], "epoch "),
-        ("tune", [*SWEPT, ENDLESS], "epoch "),
-        ("evaluate", ["models=[one]", "cluster.workers=2", *SEEDS], "/99]"),
+        ("train", [*TINY, *TWO_WORKERS, ENDLESS], "epoch ", signal.SIGINT),
+        ("tune", [*SWEPT, ENDLESS], "epoch ", signal.SIGINT),
+        ("evaluate", ["models=[one]", "cluster.workers=2", *SEEDS], "/99]", signal.SIGTERM),
     ],
 )
-def test_ctrl_c_ends_what_ray_runs_with_one_line(
-    tmp_path: Path, job: str, keys: list[str], sign: str
+def test_a_signal_ends_what_ray_runs_with_one_line(
+    tmp_path: Path, job: str, keys: list[str], sign: str, number: signal.Signals
 ) -> None:
-    """A terminal sends the signal to Ray's processes as well."""
     if job == "evaluate":
         train_small(Run.at(tmp_path / "one"))
     order = [f"storage={tmp_path}", "name=run", *keys, "data.every=40"]
@@ -84,7 +83,11 @@ def test_ctrl_c_ends_what_ray_runs_with_one_line(
     )
     assert driver.stdout is not None
     assert any(sign in line for line in driver.stdout)
-    os.killpg(driver.pid, signal.SIGINT)
+    if number == signal.SIGINT:
+        # A terminal sends it to Ray's processes as well.
+        os.killpg(driver.pid, number)
+    else:
+        driver.send_signal(number)
     _, err = driver.communicate(timeout=300)
     # The library of Ray in C++ may log that its driver has gone.
     own = [line for line in err.splitlines() if "task_manager.cc" not in line]

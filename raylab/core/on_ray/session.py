@@ -5,12 +5,15 @@ import importlib.util
 import logging
 import os
 import secrets
+import signal
 import socket
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import ray
@@ -123,6 +126,7 @@ def _connect(address: str | None) -> Generator[None]:
     # Without one Ray would write a token to `TOKEN_FILE`, for every account to read.
     lacks_token = os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token()
     token = {"RAY_AUTH_TOKEN": _TOKEN} if address is None and lacks_token else {}
+    before = signal.getsignal(signal.SIGTERM)
     # Set until the end: this process reads it for each of its connections.
     with set_variables(**token):
         if address is None:
@@ -131,10 +135,23 @@ def _connect(address: str | None) -> Generator[None]:
             _join(address)
         _own.set()
         try:
+            # Ray's own handler exits, with a status that code of the user's could have given.
+            _handle_sigterm(_interrupt)
             yield
         finally:
             _own.clear()
             ray.shutdown()
+            _handle_sigterm(before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _handle_sigterm(handler: Any) -> None:
+    # Python lets no other thread set one, and Ray has set none there.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def owns_connection() -> bool:
