@@ -57,7 +57,7 @@ def test_the_run_has_answers_scores_submission_and_page(tree: Path):
     score = metrics["prize"]["one"]["published"]
     assert score["tasks"] == 3
     assert [point["views"] for point in score["curve"]] == [1, 2, 4]
-    assert set(metrics["prize_rules"]) == set(metrics["rules"])
+    assert set(metrics["prize_baselines"]) == set(metrics["baselines"])
     assert metrics["models"]["one"]["published"] == score["two_attempts"]
     for task in TASKS:
         with (tree / f"scores/one/published/{task}.json").open("rb") as file:
