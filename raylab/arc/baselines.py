@@ -35,26 +35,24 @@ def count_baselines(store: PairStore, pairs: Indices) -> Mapping[str, Tensor]:
 
     They are (N, counts) int64 by baseline, in the order of `Count`.
     """
-    counts = {
-        baseline: torch.zeros(len(store.task_of), len(Count), dtype=torch.int64)
-        for baseline in BASELINES
-    }
+    size = len(store.task_of), len(Count)
+    counts = {name: torch.zeros(size, dtype=torch.int64) for name in BASELINES}
     plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=DEMONSTRATIONS)
     for batch in plan.batches():
         source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
         by_rule = demonstrated_sizes(batch.without_outputs)[:, 0] > 0
         answers = free_answers(batch.without_outputs)
-        for baseline, prediction in forced_answers(batch).items():
-            counts[baseline][batch.pairs] = grid_counts(
+        for name, prediction in forced_answers(batch).items():
+            counts[name][batch.pairs] = grid_counts(
                 source,
                 target,
                 prediction,
-                solved=exact_matches(answers[baseline], batch.target),
-                shape_correct=(answers[baseline].sizes == batch.target.sizes).all(dim=1),
+                solved=exact_matches(answers[name], batch.target),
+                shape_correct=(answers[name].sizes == batch.target.sizes).all(dim=1),
                 shape_by_rule=by_rule,
             )
     # Batches come by length, and the counts in the order of `pairs`.
-    return {baseline: own[torch.tensor(pairs)] for baseline, own in counts.items()}
+    return {name: own[torch.tensor(pairs)] for name, own in counts.items()}
 
 
 def baseline_metrics(
@@ -66,8 +64,8 @@ def baseline_metrics(
     """
     tasks, size = store.task_of[pairs], len(store.task_ids)
     return {
-        baseline: as_floats(task_metrics(sum_by_task(counts, tasks, size), weights))
-        for baseline, counts in count_baselines(store, pairs).items()
+        name: as_floats(task_metrics(sum_by_task(counts, tasks, size), weights))
+        for name, counts in count_baselines(store, pairs).items()
     }
 
 
@@ -100,9 +98,7 @@ def free_answers(batch: Batch) -> dict[str, Grids]:
         PREVIOUS_CELL: source.cells[:, :1].expand_as(copied),
         COPY_ELSE_PREVIOUS: copied.gather(1, last),
     }
-    return {
-        baseline: blank._replace(cells=own.where(within, PAD)) for baseline, own in answers.items()
-    }
+    return {name: blank._replace(cells=own.where(within, PAD)) for name, own in answers.items()}
 
 
 def baseline_attempts(task: Task) -> dict[str, list[tuple[Grid, Grid]]]:
@@ -114,9 +110,6 @@ def baseline_attempts(task: Task) -> dict[str, list[tuple[Grid, Grid]]]:
     questions = store.pairs[len(task.demonstrations) :]
     shown = demonstration_table(store, questions, DEMONSTRATIONS, None)
     grids = free_answers(build_batch(store, Draw(questions, shown)))
-    answers = {baseline: [*own.arrays()] for baseline, own in grids.items()}
+    answers = {name: [*own.arrays()] for name, own in grids.items()}
     second = dict.fromkeys(BASELINES, PREVIOUS_CELL) | {PREVIOUS_CELL: COPY_ELSE_PREVIOUS}
-    return {
-        baseline: [*zip(answers[baseline], answers[second[baseline]], strict=True)]
-        for baseline in BASELINES
-    }
+    return {name: [*zip(answers[name], answers[second[name]], strict=True)] for name in BASELINES}

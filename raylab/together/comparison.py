@@ -165,16 +165,14 @@ def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> Non
                 }
             if quality is not None:
                 comparison.benchmarks[label] = quality
-                metric, baselines = (
-                    run.record.config["scoring"]["metric"],
-                    run.read_record(BaselineScores),
-                )
+                metric = run.record.config["scoring"]["metric"]
+                scores = run.read_record(BaselineScores)
                 _add_scores(
                     comparison,
                     label,
                     metric,
                     quality.generations,
-                    baselines.baselines if baselines else {},
+                    scores.baselines if scores else {},
                 )
         case "evaluate":
             metrics = _read(run, EvaluationMetrics, "not every model is scored yet")
@@ -194,10 +192,7 @@ def _add_scores(
     models: BaselineMetrics,
     baselines: BaselineMetrics,
 ) -> None:
-    scores = {
-        **models,
-        **{baseline_label(baseline): means for baseline, means in baselines.items()},
-    }
+    scores = {**models, **{baseline_label(name): means for name, means in baselines.items()}}
     for name, means in scores.items():
         named = {f"{label_of(metric)}, {generation}": mean for generation, mean in means.items()}
         comparison.scores[f"{label}/{name}"] = named

@@ -62,9 +62,8 @@ def tests(run: str) -> pd.DataFrame:
             own = {} if suffix else about
             rows.append({"model": f"{name}{suffix}", **counts, **own, **held_out.metrics, **ends})
             for baseline, metrics in held_out.baselines.items():
-                baselines.setdefault(
-                    f"{baseline}{counts}", {"model": f"baseline:{baseline}", **counts, **metrics}
-                )
+                row = {"model": f"baseline:{baseline}", **counts, **metrics}
+                baselines.setdefault(f"{baseline}{counts}", row)
     if not rows:
         raise RunError(f"{run} has no tested model yet: resume it until its training has ended")
     return pd.DataFrame([*rows, *baselines.values()])

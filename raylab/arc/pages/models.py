@@ -221,12 +221,8 @@ def find_leader(models: Models, metric: str) -> tuple[str, str, str]:
 
 def baseline_phrase(model: TrainingMetrics, metric: str) -> str:
     """Returns the best baseline on a model's tasks as the end of a phrase; empty without one."""
-    baseline = best_baseline(model.result.baselines, metric)
-    return (
-        ""
-        if baseline is None
-        else f"; the best baseline ({baseline[0]}) reaches {percent(baseline[1])}"
-    )
+    best = best_baseline(model.result.baselines, metric)
+    return "" if best is None else f"; the best baseline ({best[0]}) reaches {percent(best[1])}"
 
 
 def summary_table(models: Models) -> Table:
@@ -433,9 +429,7 @@ def _distinct_baselines(models: Models) -> dict[str, BaselineMetrics]:
     for name, model in models.items():
         if (baselines := model.result.baselines) and baselines not in distinct.values():
             distinct[name] = baselines
-    return {
-        f" ({name})" if len(distinct) > 1 else "": baselines for name, baselines in distinct.items()
-    }
+    return {f" ({name})" if len(distinct) > 1 else "": own for name, own in distinct.items()}
 
 
 def _with_skill(

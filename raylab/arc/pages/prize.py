@@ -83,9 +83,7 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
     work = ["training steps", "training seconds"] if trained else []
     work += ["sizes by rule", "answer seconds"]
     columns += [Column(label, page_only=True) for label in work]
-    baselines = {
-        baseline_label(baseline): scores for baseline, scores in metrics.prize_baselines.items()
-    }
+    baselines = {baseline_label(name): own for name, own in metrics.prize_baselines.items()}
     rows: list[Row] = []
     for name, generation, score in (*scores, *_flatten(baselines)):
         errors, training = score.errors, score.trained

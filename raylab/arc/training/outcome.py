@@ -67,9 +67,7 @@ def measure_test(config: TrainConfig, sides: Sides, uri: str, share: ClusterConf
     groups = sides.groups, torch.tensor(sides.group_of_task), weights
     by_group = group_metrics(counts, *groups)
     by_task = group_metrics(counts, ids, torch.arange(len(ids)), weights)
-    baselines_by_group = {
-        baseline: group_metrics(own, *groups) for baseline, own in baselines.items()
-    }
+    baselines_by_group = {name: group_metrics(own, *groups) for name, own in baselines.items()}
     kept = TaskFigures.model_fields.keys() - {"pairs"}
     return HeldOut(
         by=config.data.split_by,
@@ -84,9 +82,7 @@ def measure_test(config: TrainConfig, sides: Sides, uri: str, share: ClusterConf
             group: {baseline: own[group].metrics for baseline, own in baselines_by_group.items()}
             for group in by_group
         },
-        baselines={
-            baseline: as_floats(task_metrics(own, weights)) for baseline, own in baselines.items()
-        },
+        baselines={n: as_floats(task_metrics(own, weights)) for n, own in baselines.items()},
         by_task={
             task: TaskFigures(pairs=own.grids, **{name: own.metrics[name] for name in kept})
             for task, own in by_task.items()
