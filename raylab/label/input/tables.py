@@ -8,8 +8,9 @@ import io
 import json
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
 import pyarrow.parquet as pq
@@ -201,22 +202,12 @@ class _Text:
         is_stated = self._head.startswith("sep=")
         # The right separator gives the most wanted columns; of equal ones, the most columns.
         mark = self._head[4] if is_stated else max(",;\t|", key=rank)
-        # The limit of Python's module is close to the longest text.
-        csv.field_size_limit(LINE_BYTES)
-        table = csv.reader(self._lines(), delimiter=mark, strict=True)
-        if is_stated:
-            next(table)
         names = list[str]()
-        for number in count(1):
+        for number, cells in enumerate(self._cells(mark, skip=int(is_stated)), 1):
             place = f"row {number}"
-            try:
-                cells = next(table, None)
-            except csv.Error as error:
-                problem = f"its quotation marks do not fit ({error}): double those within a text"
-                yield place, RowFault("quotation marks", problem)
+            if isinstance(cells, RowFault):
+                yield place, cells
                 continue
-            if cells is None:
-                return
             # A row of blanks has a number in a spreadsheet, and is no row.
             if not any(map(str.strip, cells)):
                 continue
@@ -235,6 +226,40 @@ class _Text:
                 yield place, lost or RowFault("other cells", problem)
             else:
                 yield place, lost or dict(zip(names, cells, strict=False))
+
+    def _cells(self, mark: str, skip: int) -> Iterator[list[str] | RowFault]:
+        """Yields the cells of rows, blank or not, behind some lines."""
+        lines, ahead = islice(self._lines(), skip, None), deque[str]()
+        taken, width = list[str](), 0
+
+        def take() -> Iterator[str]:
+            while line := ahead.popleft() if ahead else next(lines, ""):
+                taken.append(line)
+                yield line
+
+        # The limit of Python's module is close to the longest text.
+        csv.field_size_limit(LINE_BYTES)
+        table = csv.reader(take(), delimiter=mark, strict=True)
+        while True:
+            taken.clear()
+            try:
+                cells = next(table, None)
+            except csv.Error as error:
+                # A quotation mark that is none has taken the rows below into its text.
+                ahead.extendleft(reversed(taken[1:]))
+                table = csv.reader(take(), delimiter=mark, strict=True)
+                # Many programs write no quotation marks around texts between tabs.
+                cells = taken[0].rstrip("\r\n").split(mark)
+                if mark != "\t" or len(cells) != width:
+                    problem = (
+                        f"its quotation marks do not fit ({error}): double those within a text"
+                    )
+                    yield RowFault("quotation marks", problem)
+                    continue
+            if cells is None:
+                return
+            width = width or len(cells)
+            yield cells
 
     def objects(self) -> Rows:
         """Yields the objects of a JSON list, or those of lines that are not blank."""

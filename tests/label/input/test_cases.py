@@ -214,6 +214,21 @@ def test_gold_of_a_record_may_have_a_column_for_each_field(tmp_path: Path) -> No
         next(select_cases(wrong, book))
 
 
+def test_a_quotation_mark_that_is_none_takes_no_rows_into_its_text(tmp_path: Path) -> None:
+    rows = ['1\t"The late" bus', "2\tx", '3\t"Late', "4\ty", '5\tsaid "so" twice', '6\t"a\tb"']
+    path = tmp_path / "t.tsv"
+    path.write_text("\n".join(["id\tdescription", *rows]) + "\n")
+    # As pandas reads it with csv.QUOTE_NONE, but for the last: Excel quotes cells with tabs.
+    texts = ['"The late" bus', "x", '"Late', "y", 'said "so" twice', "a\tb"]
+    assert [case.description for case in read(path)] == texts
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["id,description", *(row.replace("\t", ",") for row in rows)]))
+    with pytest.raises(
+        DataError, match=r"(?s)2 of 6 rows .*marks in 2: 2 and 4\).*row 4: its quot"
+    ):
+        read(path)
+
+
 def test_all_faults_are_told_at_once_or_their_rows_left_out(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     rows = ["id,description,gold", "1,fîne,", "2,,", "3,a\0b,", "1,again,", "4,x,apple", "5,x"]
