@@ -39,6 +39,8 @@ FOREIGN = re.compile("[^\0-\x7f\ufffd]")
 """A character beyond ASCII, which proves the encoding that could read it."""
 MEANINGS = ("trap", "reviewed", "open_book", "bait")
 """Keys of meta that mean something to raylab; a column of that name is the file's own affair."""
+MISSING = ("", "na", "nan", "<na>", "n/a", "#n/a", "null", "[]", "-")
+"""Missing values as programs and people write them, in lower case."""
 BATCH_ROWS = 16
 """Few rows of Parquet at a time: a text that a file holds once may stand in each of them."""
 
@@ -125,6 +127,11 @@ class Columns:
 def meta_key(column: str) -> str:
     """Returns the key in meta of a column that holds nothing else."""
     return f"{column} (column)" if column in MEANINGS else column
+
+
+def is_missing(value: object) -> bool:
+    """Returns True for null, NaN, and what is written in their place."""
+    return value is None or " ".join(str(value).split()).lower() in MISSING
 
 
 def _fold(name: str) -> str:

@@ -214,6 +214,33 @@ def test_gold_of_a_record_may_have_a_column_for_each_field(tmp_path: Path) -> No
         next(select_cases(wrong, book))
 
 
+@pytest.mark.parametrize(
+    ("gold", "several", "read"),
+    [
+        # A list of one label, as doccano and Prodigy write it, and of none.
+        (["a"], False, "a"),
+        ([], False, None),
+        # Codes that pandas has written as fractions, or JSON as numbers.
+        ("1.0", False, "1"),
+        (1, False, "1"),
+        # Several labels of a cell, as spreadsheets and doccano separate them.
+        *((text, True, "a, b") for text in ("a; b", "a|b", "b\na", "a#b", "a, b", ["a", "b"])),
+        # Missing values as R, pandas, SQL and people write them; a label of such a name is one.
+        *((text, each, None) for text in ("NA", "n/a", "NULL", " - ") for each in (False, True)),
+        ("nan", False, "nan"),
+    ],
+)
+def test_gold_is_read_as_programs_and_people_write_it(
+    tmp_path: Path, gold: object, several: bool, read: str | None
+) -> None:
+    labels = {"a": "Apples.", "b": "Bees.", "1": "One.", "nan": "Grandmother."}
+    book = {"name": "n", "task": "Read.", "labels": labels, "several": several}
+    path = jsonl(tmp_path, {"id": 1, "description": "x", "gold": gold})
+    (case,) = read_cases(str(path), make_codebook(CodebookConfig.model_validate(book)))
+    assert (case.gold_label and case.gold_label.line) == read
+    assert (case.gold is None) == (read is None)
+
+
 def test_a_quotation_mark_that_is_none_takes_no_rows_into_its_text(tmp_path: Path) -> None:
     rows = ['1\t"The late" bus', "2\tx", '3\t"Late', "4\ty", '5\tsaid "so" twice', '6\t"a\tb"']
     path = tmp_path / "t.tsv"
