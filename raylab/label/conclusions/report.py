@@ -31,6 +31,7 @@ from raylab.label.conclusions.question import (
     as_covariates,
     as_numbers,
     choose_targets,
+    no_number,
     require_columns,
 )
 from raylab.label.config.jobs import ConcludeConfig
@@ -148,7 +149,8 @@ def conclude_cases(
         covariates |= as_covariates(name, column(name))
     outcome = None
     if config.outcome is not None and (outcome := as_numbers(column(config.outcome))) is None:
-        raise DataError(f"outcome={config.outcome} holds words: name a column of numbers")
+        words = no_number(column(config.outcome))
+        raise DataError(f"outcome={config.outcome} holds words {words}")
     conclusions, scores = list[Conclusion](), np.array([case.score for case in cases])
     for target in choose_targets(taxonomy, config, cases):
         labels = np.array([target.value(case.label) for case in cases])
