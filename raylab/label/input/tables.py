@@ -270,7 +270,14 @@ class _Text:
 
     def objects(self) -> Rows:
         """Yields the objects of a JSON list, or those of lines that are not blank."""
-        if not self._head.lstrip("\ufeff \t\r\n").startswith("["):
+        start = self._head.lstrip("\ufeff \t\r\n")
+        if not start.startswith("["):
+            # A line of an object that is written over several ends in one of these.
+            if (first := start.partition("\n")[0].rstrip()).endswith(("{", "[", ",")):
+                raise DataError(
+                    f"{self._where} begins with {quote(first)}, an object over several lines: "
+                    "write a list of objects, or each on a line of its own"
+                )
             for number, line in enumerate(self._lines(), 1):
                 if line.strip():
                     yield (place := f"line {number}"), self._parse(line, place)

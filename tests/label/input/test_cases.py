@@ -373,6 +373,12 @@ WRONG_FILES: list[tuple[str, bytes | None, str]] = [
     ("zeros.csv.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
     ("open.csv", b'id,description\n1,"a\n', r"quotation marks in 1: 2\).*row 2: its quotation"),
     ("empty.jsonl", b"\n\n", "holds no case"),
+    (
+        "object.json",
+        b'{\n  "data": [{"id": "a"}]\n}\n',
+        "begins with '{', an object over several l",
+    ),
+    ("keys.json", b' {"columns": [\n"id"],\n"data": []}', r"columns\": \['.*on a line of its own"),
     ("cases.parquet", b"PAR1 no table", "cannot be read"),
     (
         "torn.jsonl.gz",
