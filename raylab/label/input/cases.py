@@ -6,7 +6,7 @@ A file has rows `{id, description, gold?, candidate?: {code, rationale}, meta?}`
 
 `cases.id`, `cases.text` and `cases.gold` name other columns; those that are left go into meta. Rows
 that cannot be used are told together when all are read, and end the run or, with
-`cases.skip_unusable`, are left out. Memory holds one batch of rows, and all ids.
+`cases.skip_unusable`, are left out. Memory holds one batch of rows, all ids and hashes of texts.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from raylab.core.config.schema import explain
 from raylab.core.config.yaml import plain_value
 from raylab.core.errors import ConfigError, DataError, LabelError
 from raylab.core.files import Place
-from raylab.core.printable import join_names
+from raylab.core.printable import join_names, pluralize
 from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, quote
 from raylab.label.config.jobs import AnnotateConfig, CasesConfig
 from raylab.label.input.tables import (
@@ -163,7 +163,7 @@ def _conclude(sources: Sequence["_Source"], skip: bool) -> list[str]:
         way_out = "repair the rows, or leave them out with cases.skip_unusable=true"
         raise DataError("\n".join([*problems, way_out]))
     left_out = [f"Left out by cases.skip_unusable: {source}." for source in unusable]
-    return left_out + [note for source in sources for note in source.columns.notes()]
+    return left_out + [note for source in sources for note in source.notes()]
 
 
 class _Source:
@@ -180,7 +180,7 @@ class _Source:
         self.codebook, self.prefix, self.columns = codebook, prefix, Columns(location, config)
         self.rows, self.unusable, self.shown = 0, 0, list[str]()
         self._location, self._encoding, self._longest = location, config.encoding, longest
-        self._places = dict[str, list[str]]()
+        self._places, self._texts = dict[str, list[str]](), set[int]()
 
     def __str__(self) -> str:
         kinds = "; ".join(
@@ -196,6 +196,7 @@ class _Source:
             case = row if isinstance(row, RowFault) else self._case(row, place, ids)
             if isinstance(case, Case):
                 ids.add(case.id)
+                self._texts.add(hash(case.description))
                 yield case
                 continue
             self.unusable += 1
@@ -207,6 +208,14 @@ class _Source:
         if self.columns.seen:
             # Objects have no head, so only the last one shows that all lack a column.
             self.columns.require()
+
+    def notes(self) -> Iterator[str]:
+        """Yields sentences on what a reader may not expect."""
+        yield from self.columns.notes()
+        # A row for each person, or each label, of a text.
+        if repeated := self.rows - self.unusable - len(self._texts):
+            repeat = pluralize(repeated, "row repeats", "rows repeat")
+            yield f"{self._location}: {repeat} the text of another, and each counts."
 
     def _case(self, row: object, place: str, ids: set[str]) -> Case | RowFault:
         if not isinstance(row, dict):

@@ -181,6 +181,15 @@ def test_rows_without_ids_are_numbered_as_in_a_spreadsheet(tmp_path: Path) -> No
     ]
 
 
+def test_rows_of_several_people_on_one_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("coder,description,gold\n1,x,nut\n2,x,berry\n1,y,nut\n2,y,\n3,x,nut\n")
+    notices = list[str]()
+    chosen = select_cases(configured(CasesConfig(path=str(path))), FRUITS, notices)
+    assert len([*chosen]) == 5
+    assert notices[-1] == f"{path}: 3 rows repeat the text of another, and each counts."
+
+
 def test_a_column_does_not_mean_what_meta_of_its_name_means(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"description": "x", "trap": True, "reviewed": "no", "bait": "Foo"})
     notices = list[str]()
