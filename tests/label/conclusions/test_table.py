@@ -134,6 +134,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
                        "of numbers, which have a point"),
     "many words": ({"days": lambda t: t.index.map("{},5".format)}, {"covariates": ["days"]},
                    "600 different words such as '0,5'"),
+    "one group": ({"team": "red"}, {"by": "team"}, "by=team has 1 group: name a column with 2 to"),
     "no chance": ({"chance": 0.0}, {"chance": "chance"}, r"row \d+: chance is '?0.0'?, where"),
 }  # fmt: skip
 
