@@ -30,6 +30,7 @@ from raylab.core.errors import ConfigError, DataError
 from raylab.core.printable import join_names, pluralize
 
 OTHER_TEXT = "responses to another text under the same id: match=text pairs items by their texts"
+OTHER_SCORE = "other scores than most models have on the task: choose with scorer= or metric="
 CONTINUED = "samples of logs that a later attempt or a copy replaces"
 ABOUT = (
     *("format", "model", "task", "generation", "status", "scorer", "accuracy", "sampled"),
@@ -164,7 +165,7 @@ class Rows:
                 codes, [f"{task}/{name}" if task and name else name for task, name in pairs]
             )
         self._match_texts()
-        self._number_runs()
+        self._number_runs(self._choose_scores())
         # The wrong score of an error is the least of its scale, so it is filled in afterwards.
         self._scale()
         self.table["score"] = self.table["score"].fillna(0.0)
@@ -232,7 +233,31 @@ class Rows:
             other = content != frame["cell"].map(usual)
             self._mark((content != 0) & other, OTHER_TEXT)
 
-    def _number_runs(self) -> None:
+    def _choose_scores(self) -> set[int]:
+        """Leaves out other scores of a task than most models have, of models that have this one.
+
+        Returns the numbers of their logs.
+        """
+        scores, models = dict[int, list[tuple[str, str]]](), defaultdict[Any, set[str]](set)
+        for number, log in enumerate(self.logs):
+            if log.sampled and log.scorer:
+                names = (name.removesuffix("/mean") for name in (log.scorer, *log.others))
+                scores[number] = [(log.task, name) for name in names]
+                models[scores[number][0]].add(log.model)
+        ranks = {s: n for n, s in enumerate(sorted(models, key=lambda s: -len(models[s])))}
+        best = defaultdict[Any, int](lambda: len(ranks))
+        for number, there in scores.items():
+            own = self.logs[number].model, self.logs[number].task
+            best[own] = min(best[own], *(ranks.get(score, len(ranks)) for score in there))
+        other = {
+            number
+            for number, (score, *_) in scores.items()
+            if ranks[score] > best[self.logs[number].model, self.logs[number].task]
+        }
+        self._mark(np.isin(self.log, [*other]), OTHER_SCORE)
+        return other
+
+    def _number_runs(self, others: set[int]) -> None:
         """Numbers the runs of each model; leaves out what a later attempt or a copy replaces.
 
         Logs that share no item are one run.
@@ -242,7 +267,7 @@ class Rows:
         starts = np.searchsorted(self.log, np.arange(len(self.logs) + 1))
         item = self.table["item"].cat.codes.to_numpy()
         for number, log in enumerate(self.logs):
-            if log.sampled:
+            if log.sampled and number not in others:
                 groups[log.model, log.task, log.generation].append(number)
         for numbers in groups.values():
             taken = list[set[int]]()

@@ -112,6 +112,7 @@ BY_SCORER = csv(
     model=["m"] * 4, item=["a", "a", "b", "b"], scorer=["em", "f1"] * 2, score=[1, 0.5, 0, 0.25]
 )
 OTHER_NAMES = csv(Model=["m", "m"], question_id=["a", "b"], correct=["C", "I"])
+ORDERS = {"m": "ab", "n": "ab", "o": "ba"}
 FAILED = logs(
     m=["C"] * 4 + [failed()] * 4 + [failed(None, "CancelledError()")] * 2,
     n=right(5),
@@ -443,6 +444,28 @@ CASES: dict[str, Case] = {
         logs(log("m", right(4), scorer="match"), log("n", right(4), scorer="judge")),
         {"m": 0.4, "n": 0.4},
         says=("models on quiz have different scores, judge and match: choose",),
+    ),
+    "scores of a model": Case(
+        logs(
+            log("m", right(1), scorer="judge", task_id="1"),
+            log("m", right(4), scorer="match", task_id="2"),
+            log("n", right(5), scorer="match"),
+        ),
+        {"m": 0.4, "n": 0.5},
+        left={"other scores than most models have on the task": 10},
+    ),
+    "scores in another order": Case(
+        logs(**{model: [{key: key == "a" for key in keys}] for model, keys in ORDERS.items()}),
+        {"m": 1.0, "n": 1.0},
+        1,
+        left={"other scores than most models have on the task": 1},
+        says=("models on quiz have different scores", "no response counts of o"),
+    ),
+    "scores in another order, chosen": Case(
+        logs(**{model: [{key: key == "a" for key in keys}] for model, keys in ORDERS.items()}),
+        {"m": 0.0, "n": 0.0, "o": 0.0},
+        1,
+        {"metric": "b"},
     ),
     "HELM and Inspect": Case(
         helm_and_inspect, {"org/m": 0.5, "org/n": 0.75, "org/o": 0.5}, 6, tasks=2
