@@ -89,6 +89,7 @@ def inspect(path: Path, model: str = "m", values: Sequence[Any] | None = (), **f
         "task_id": fields.get("task_id", "t"),
         "task_args": fields.get("args", {}),
         "model_generate_config": fields.get("config", {}),
+        "solver_args": fields.get("solver_args"),
     }
     log = {"version": 2, "status": fields.get("status", "success"), "eval": about}
     log |= {"results": {"scores": fields.get("heads", [head])}, "stats": fields.get("stats", {})}

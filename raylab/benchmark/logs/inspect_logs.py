@@ -108,14 +108,14 @@ def _describe(header: _Log, source: Source, files: Files) -> Log:
     about, scorer, metric = header.eval, files.config.scorer, files.config.metric
     usage = entries(header.stats, "model_usage")
     began, ended = (read_time(dig(header.stats, n)) for n in ("started_at", "completed_at"))
-    solver = {"solver": dig(about, "solver")}
     log = Log(
         source,
         INSPECT,
         str(dig(about, "model") or ""),
         str(dig(about, "task") or ""),
         condition=as_settings(
-            dig(about, "model_args"), dig(about, "model_generate_config"), solver
+            *(dig(about, key) for key in ("model_args", "model_generate_config", "solver_args")),
+            {"solver": dig(about, "solver")},
         ),
         arguments=as_settings(dig(about, "task_args")),
         scorer=scorer or "",
