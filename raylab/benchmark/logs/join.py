@@ -22,7 +22,10 @@ from raylab.core.printable import join_names, pluralize, printable
 
 COLUMNS = ("model", "generation", "item", "cluster", "score", "weight")
 """Columns of what the four figures take."""
-DATE = re.compile(r"(19|20)\d\d[-_.]?\d\d[-_.]?\d\d.*")
+NO_MODEL = re.compile(
+    r"(19|20)\d\d[-_.]?\d\d[-_.]?\d\d.*|(run|seed|trial|attempt|repeat)s?[-_. ]?\d+", re.IGNORECASE
+)
+"""Names of directories of dates and runs."""
 MAX_ERRORS = 5.0
 """Standard errors by which two runs of a model may differ by chance."""
 MIN_ITEMS = 20
@@ -63,6 +66,12 @@ def join_files(tree: ScoreTree, parts: Sequence[Files], config: QualityConfig) -
     tree = replace(_settle(tree, logs), faults=tuple(faults))
     named = {(log.source.model, log.model) for log in _in_directories(logs)}
     if tree.models and len(named) == len({directory for directory, _ in named}):
+        names = {name for _, name in named} - {""}
+        if len(names) == 1 < len(named) and tree.reason != CONFIGURED:
+            rows.notes.append(
+                f"all logs name the model {next(iter(names))}, so directories name models: "
+                "layout=named takes the names in the logs"
+            )
         for log in _in_directories(logs):
             log.model, log.generation = log.source.model, log.source.generation
     if unnamed := [log for log in logs if not log.named]:
@@ -118,7 +127,8 @@ def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     """Returns the tree; as one where logs name the models, if its directories do not.
 
     Directories name the models of Inspect's logs alone: of those without samples, of logs that
-    name none or all the same one, and of logs of a model each with a name like the directory's.
+    name none, of logs of a model each with a name like the directory's, and of logs that all name
+    the same one, where several directories share no evaluation and are not of dates, runs or tasks.
     """
     own = _in_directories(logs)
     if tree.reason == CONFIGURED or not (tree.models and logs):
@@ -132,9 +142,12 @@ def _settle(tree: ScoreTree, logs: Sequence[Log]) -> ScoreTree:
     if len(own) == len(logs) and all(len(names) == 1 for names in models.values()):
         pairs = [(_plain(name), _plain(*names)) for name, names in models.items()]
         alike = all(left in right or right in left for left, right in pairs)
-        others = any(DATE.fullmatch(name) or _plain(name) in tasks for name in models)
         distinct = len(every) == len(models) and all(every)
-        if every == {""} or (not others if len(every) == 1 else alike and distinct):
+        others = any(NO_MODEL.fullmatch(name) or _plain(name) in tasks for name in models)
+        places = {(log.source.model, log.source.generation) for log in own}
+        shared = {(log.source.model, log.identity[1]) for log in own if log.identity[1]}
+        others |= len(places) < 2 or len({name for _, name in shared}) < len(shared)
+        if every == {""} or (alike and distinct) or (len(every) == 1 and not others):
             return tree
     return replace(
         tree,

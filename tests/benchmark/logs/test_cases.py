@@ -327,8 +327,36 @@ CASES: dict[str, Case] = {
         ),
         {"m (reasoning_effort=high)": 0.7, "m (reasoning_effort=low)": 0.3},
     ),
+    "prompts of a solver": Case(
+        logs(*(log(values=right(n), solver_args={"prompt": f"p{n}"}) for n in (3, 7))),
+        {"m (prompt=p3)": 0.3, "m (prompt=p7)": 0.7},
+    ),
     "two tasks": Case(two_tasks("{1}-{0}.json"), TASKS, 20, tasks=2),
     "directories are tasks": Case(two_tasks("task{0}/{1}-{0}.json"), TASKS, 20, tasks=2),
+    "a directory of logs": Case(logs(log(values=right(7), file="logs/x.json")), {"m": 0.7}),
+    "a retry in another directory": Case(
+        logs(
+            log(values=["I"] * 4, status="error", file="first/x.json"),
+            log(values=right(7), file="second/x.json", day=2),
+        ),
+        {"m": 0.7},
+        left={"samples of logs": 4},
+    ),
+    "directories of runs": Case(
+        logs(*(log(values=right(n), file=f"seed{n}/x.json", task_id=f"{n}") for n in (3, 7))),
+        {"m": 0.5},
+        runs=2,
+    ),
+    "directories of one model": Case(
+        logs(
+            *(
+                log(values=right(n), file=f"d{n}/x.json", task_id=f"{n}", metrics=ALL_RIGHT)
+                for n in (3, 7)
+            )
+        ),
+        {"d3": 0.3, "d7": 0.7},
+        says=("all logs name the model m, so directories name models: layout=named takes",),
+    ),
     "retry": Case(attempts("error", "success"), {"m": 0.7}, left={"samples of logs": 4}),
     "newest failed": Case(attempts("success", "error"), {"m": 0.7}, left={"samples of logs": 4}),
     "two failed": Case(attempts("error", "cancelled"), {"m": 0.0}, 4, left={"samples of logs": 4}),
