@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from raylab.benchmark.config import Layout, QualityConfig
@@ -240,8 +239,13 @@ def _unlike_runs(table: Any) -> Iterator[str]:
         return
     change = (means[2] - means[1]).dropna().groupby(level=["model", "task"], observed=True)
     moves = change.agg(["mean", "sem", "size"])
-    unlike = moves["mean"].abs() > MAX_ERRORS * moves["sem"].fillna(np.inf).clip(lower=1e-9)
-    for model, task in moves.index[unlike & (moves["size"] >= MIN_ITEMS)][:MAX_NAMED]:
+    moves = moves[moves["size"] >= MIN_ITEMS]
+    alike = moves.index[moves["sem"] + moves["mean"].abs() == 0].unique("model")
+    if len(alike):
+        names = join_names([*alike], MAX_NAMED)
+        yield f"two runs of {names} have the same score on every item: is one of them a copy?"
+    unlike = moves["mean"].abs() > MAX_ERRORS * moves["sem"].clip(lower=1e-9)
+    for model, task in moves.index[unlike][:MAX_NAMED]:
         first, second = (means[run].dropna()[model, task].mean() for run in (1, 2))
         yield (
             f"two runs of {model}{f' on {task}' if task else ''} have means of {first:.3g} and "

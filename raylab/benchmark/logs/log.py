@@ -92,7 +92,7 @@ class Log:
     """When it was made, in seconds since 1970."""
     status: str = "success"
     identity: tuple[str, str] = ("", "")
-    """Inspect's ids of the evaluation and of the task."""
+    """Inspect's ids of the evaluation and of the task, or what else only copies share."""
     accuracy: float = math.nan
     """The published mean of the score that was read."""
     header: float | str | None = None

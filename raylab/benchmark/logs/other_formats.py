@@ -84,6 +84,7 @@ def read_harness(file: BinaryIO, source: Source, files: Files) -> None:
         scorer=metric if wanted == "none" else f"{metric} of {wanted}",
         others=(*others, *(f"{metric} of {name}" for name in filters if name != wanted)),
         time=read_time(re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", time)),
+        identity=(time, time),
         accuracy=total([dig(results, "results", task, f"{metric},{wanted}")]),
         seconds=share * total([results.get("total_evaluation_time_seconds")]),
     )

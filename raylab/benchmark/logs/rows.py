@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from raylab.benchmark.config import QualityConfig
-from raylab.benchmark.logs.inspect_logs import INSPECT
 from raylab.benchmark.logs.log import (
     CODES,
     ERRORED,
@@ -371,7 +370,7 @@ def _attempts(logs: Sequence[Log], numbers: Sequence[int]) -> Iterator[list[int]
     by_task = defaultdict[Any, list[int]](list)
     for number in numbers:
         log = logs[number]
-        by_task[log.identity[1] if log.format == INSPECT else number].append(number)
+        by_task[log.identity[1] or number].append(number)
     for same in by_task.values():
         ended = dict[Any, list[int]]()
         for number in same:

@@ -406,6 +406,12 @@ CASES: dict[str, Case] = {
     "two runs": Case(
         two_runs, {"org/m": 0.5}, 2, runs=2, says=("publishes 0.5 for acc, its samples have 0",)
     ),
+    "copies": Case(
+        lambda root: [harness(root / name, "m", [{"acc": 1}] * 3) for name in ("a", "backup")],
+        {"m": 1.0},
+        3,
+        left={"samples of logs that a later attempt or a copy": 3},
+    ),
     "kinds of metrics": Case(
         metric_kinds,
         {"m": 1.0},

@@ -373,12 +373,19 @@ def test_results_of_another_time_name_no_model(tmp_path: Path) -> None:
     assert set(read.table["model"]) == {"google/gemma", "org__qwen"}
 
 
-@pytest.mark.parametrize(("second", "told"), [(0, True), (1, False)])
-def test_runs_that_differ_more_than_chance_are_told(
-    tmp_path: Path, second: int, told: bool
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ([0] * 20, "means of 0.5 and 0, which is no chance"),
+        ([1] * 20, "two runs of m have the same score on every item"),
+        ([0] + [1] * 19, "two runs"),
+    ],
+)
+def test_runs_that_differ_more_than_chance_or_not_at_all_are_told(
+    tmp_path: Path, second: list[int], told: str
 ) -> None:
-    scores = [*[1, 0] * 20, *[second, 0] * 20]
+    scores = [*[1] * 20, *[0] * 20, *second, *[0] * 20]
     columns = {"model": "m", "item": [*range(40)] * 2, "run": [1] * 40 + [2] * 40}
     pd.DataFrame({**columns, "score": scores}).to_csv(tmp_path / "scores.csv", index=False)
     (read,) = read_trees([find_tree(str(tmp_path))])
-    assert any("means of 0.5 and 0, which is no chance" in n for n in read.reading.notes) == told
+    assert any(told in note for note in read.reading.notes) == (sum(second) != 19)
