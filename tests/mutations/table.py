@@ -87,7 +87,7 @@ MUTATIONS = (
       "if sample.scorer == wanted", "if sample.scorer",
       "benchmark/logs/test_reading.py::test_lm_eval_is_read_by_filter_and_metric"),
     M("an empty cell is a missing value", "benchmark/logs/log.py",
-      "np.where(np.isfinite(numbers), -1, CODES[UNSCORED])", "np.full(len(numbers), -1)",
+      "np.where(np.isnan(numbers), CODES[UNSCORED], -1)", "np.full(len(numbers), -1)",
       "benchmark/logs/test_reading.py::test_a_long_table"),
     M("of two attempts the one that succeeded counts", "benchmark/logs/rows.py",
       'status != "success", -n', 'status == "success", -n',

@@ -7,6 +7,7 @@ names, numbers and descriptions of items of them, for all formats alike.
 
 import hashlib
 import math
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,8 +52,8 @@ WRONG_NUMBER = "rows with a weight that is not above 0, or an epoch that is not 
 REASONS = (UNSCORED, NO_NUMBER, ERRORED, CANCELLED, INVALIDATED, UNNAMED, WRONG_NUMBER)
 CODES: dict[str | None, int] = {None: -1} | {reason: n for n, reason in enumerate(REASONS)}
 VALUES: dict[str, float | None] = {
-    **dict.fromkeys(("C", "yes", "true", "correct", "pass", "passed"), 1.0),
-    **dict.fromkeys(("I", "N", "no", "false", "incorrect", "wrong", "fail", "failed"), 0.0),
+    **dict.fromkeys("C yes y true correct right pass passed success".split(), 1.0),
+    **dict.fromkeys("I no n false incorrect wrong fail failed failure".split(), 0.0),
     **dict.fromkeys(("", "nan", "na", "n/a", "null", "none")),
     "P": 0.5,
 }
@@ -314,7 +315,10 @@ def as_settings(*values: object) -> dict[str, str]:
 
 def as_name(value: object) -> str:
     """Returns a value as a printable name; a long one is cut and ends with its hash."""
-    text = str(value).strip()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    # An accent may be a character of its own.
+    text = unicodedata.normalize("NFC", str(value)).strip()
     if not text.isprintable():
         text = printable(text, breaks=False)
     if len(text) > MAX_NAME:
@@ -382,7 +386,8 @@ def as_numbers(column: Column, missing: float = math.nan) -> tuple[Array, Codes]
     """Returns the numbers in a column, `missing` where there is none, and the codes of reasons."""
     if pd.api.types.is_bool_dtype(column.dtype) or pd.api.types.is_numeric_dtype(column.dtype):
         numbers = column.to_numpy(float, na_value=np.nan)
-        reasons = np.where(np.isfinite(numbers), -1, CODES[UNSCORED])
+        reasons = np.where(np.isnan(numbers), CODES[UNSCORED], -1)
+        reasons[np.isinf(numbers)] = CODES[NO_NUMBER]
         return np.where(np.isnan(numbers), missing, numbers), reasons
     codes, values = _factorize(column)
     ends = {UNSCORED: missing, NO_NUMBER: math.nan}
@@ -406,8 +411,6 @@ def _factorize(column: Column) -> tuple[Codes, list[Any]]:
         values = ["" if value is None or value != value else value for value in column]
         return np.arange(len(values)), [*values, ""]
     codes, values = pd.factorize(column)
-    if pd.api.types.is_float_dtype(values.dtype) and (values % 1 == 0).all():
-        values = values.astype("int64")
     return codes, [*values.tolist(), ""]
 
 

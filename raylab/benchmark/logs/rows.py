@@ -319,9 +319,9 @@ class Rows:
         chosen = np.unique(scorer[outside if outside.any() else used])
         for number in chosen:
             own, log = used & (scorer == number), self.logs[int(np.argmax(numbers == number))]
-            least, most = float(score[own].min()), float(score[own].max())
+            least, most = float(score[own].min()) + 0.0, float(score[own].max())
             name = f"scores of {log.scorer or 'the table'}"
-            if log.task and len(chosen) > 1:
+            if log.task and numbers.any():
                 name += f" on {log.task}"
             name += f", which are from {least:g} to {most:g} and not in [0, 1]: "
             model = self.about["model"].to_numpy()[self.log]

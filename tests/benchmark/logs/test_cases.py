@@ -440,6 +440,32 @@ CASES: dict[str, Case] = {
         {"gpt": 0.5, "claude": 0.5},
         2,
     ),
+    "words": Case(
+        csv(model=["m"] * 4, item=[*"abcd"], score=["Y", "N", "right", "failure"]), {"m": 0.5}, 4
+    ),
+    "an infinite score": Case(
+        csv(model=["m"] * 2, item=["a", "b"], score=[1.0, float("inf")]),
+        {"m": 1.0},
+        1,
+        left={"scores that are not numbers": 1},
+    ),
+    "the same names": Case(
+        texts(
+            t_csv="model,item,score\nm,1,1\nm,caf\u00e9,1\n",
+            t_jsonl='{"model": "n", "item": 1.0, "score": 0}\n'
+            '{"model": "n", "item": "cafe\u0301", "score": 1}\n',
+        ),
+        {"m": 1.0, "n": 0.5},
+        2,
+    ),
+    "another scale on a task": Case(
+        csv(
+            model=["m"] * 4, item=["a", "b"] * 2, task=["p"] * 2 + ["q"] * 2, score=[1, 0, -0.0, 9]
+        ),
+        {"m": 0.5},
+        2,
+        left={"scores of the table on q, which are from 0 to 9": 2},
+    ),
     "semicolons": Case(texts(t_csv="model; item; score\nm;a;0,5\nm;b;1\n"), {"m": 0.75}, 2),
     "tabs": Case(texts(t_tsv="model\titem\tscore\nm\ta\t85%\nm\tb\t1\n"), {"m": 0.925}, 2),
     "a blank line": Case(
