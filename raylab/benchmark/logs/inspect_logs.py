@@ -172,7 +172,11 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], files: Files) 
     if read and not chosen:
         pick(files.config.scorer, names, "scorer")
     name = log.scorer or next(iter(names), "")
-    same = {name, name.split("/")[0], *(each.name for each in header.scores)}
+    same = {
+        name,
+        name.split("/")[0],
+        *(n for each in header.scores for n in (each.name, each.scorer)),
+    }
     log.others = (*log.others, *(other for other in names if other not in same))
     if chosen and chosen.reducer and chosen.reducer != "mean":
         # Samples have the scores of single epochs, so their mean is read.
@@ -184,8 +188,8 @@ def _read_samples(header: _Log, log: Log, samples: Iterable[Any], files: Files) 
     if there := [*(chosen.metrics if chosen else ()), *filter(None, [key]), *others]:
         pick(files.metric, there, "metric")
     if key:
-        log.scorer = f"{name}.{key}"
-        log.others = (*log.others, *(f"{name}.{other}" for other in others))
+        log.scorer = key if key in same else f"{name}.{key}"
+        log.others += tuple(f"{name}.{other}" for other in others if other not in same)
         log.accuracy = log.accuracy if key == own else math.nan
     return read
 

@@ -29,6 +29,7 @@ from raylab.benchmark.logs.log import (
     as_numbers,
     as_settings,
     combine,
+    dig,
     pick,
     read_time,
     records,
@@ -74,14 +75,7 @@ def read_table(file: BinaryIO, source: Source, files: Files) -> None:
     elif name.endswith((".csv", ".tsv")):
         table = _read_csv(file, config)
     else:
-        if name.endswith(".json"):
-            rows = decode(OBJECTS, read_all(file, "the table", LIST_BYTES), "a list of rows")
-        else:
-            rows = [*records(file, "the table", MAX_ROWS // 4)]
-        if len(rows) * len({key for row in rows for key in row}) > MAX_CELLS:
-            raise over("the table", "cells", MAX_CELLS)
-        # Texts of JSON may have lone surrogates, which only objects hold.
-        table = pd.DataFrame(rows, dtype=object)
+        table = _read_json(file, name.endswith(".json"), config)
     if table.empty:
         raise DataError("an empty table")
     names = _name_columns([*table], config)
@@ -170,6 +164,23 @@ def _as_long(table: Column, names: Mapping[str, str], file: str, files: Files) -
     return long.assign(
         **{across: as_names(pd.Series(rest)).take(codes)}, score=np.concatenate(scores)
     )
+
+
+def _read_json(file: BinaryIO, is_list: bool, config: QualityConfig) -> pd.DataFrame:
+    if is_list:
+        rows = decode(OBJECTS, read_all(file, "the table", LIST_BYTES), "a list of rows")
+    else:
+        rows = [*records(file, "the table", MAX_ROWS // 4)]
+    if len(rows) * len({key for row in rows for key in row}) > MAX_CELLS:
+        raise over("the table", "cells", MAX_CELLS)
+    # Texts of JSON may have lone surrogates, which only objects hold.
+    table = pd.DataFrame(rows, dtype=object)
+    chosen = config.columns.model_dump(exclude_none=True).values()
+    for name in (*chosen, config.group or "", config.clusters or ""):
+        if "." in name and name not in table:
+            # A value within objects, such as metrics.f1.
+            table[name] = [dig(row, *name.split(".")) for row in rows]
+    return table
 
 
 def _read_parquet(file: BinaryIO, config: QualityConfig) -> pd.DataFrame:

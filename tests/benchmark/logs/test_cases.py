@@ -468,6 +468,16 @@ CASES: dict[str, Case] = {
     ),
     "semicolons": Case(texts(t_csv="model; item; score\nm;a;0,5\nm;b;1\n"), {"m": 0.75}, 2),
     "tabs": Case(texts(t_tsv="model\titem\tscore\nm\ta\t85%\nm\tb\t1\n"), {"m": 0.925}, 2),
+    "objects": Case(
+        texts(
+            t_jsonl='{"model": "m", "item": "a", "score": {"em": 1, "f1": 0.5}}\n'
+            '{"model": "m", "item": "b", "score": {"em": 0}}\n'
+        ),
+        {"m": 0.5},
+        1,
+        {"columns": {"score": "score.f1"}},
+        left={"samples without a score": 1},
+    ),
     "a blank line": Case(
         texts(t_jsonl='\n{"model": "m", "item": "a", "score": 1}\n'), {"m": 1.0}, 1
     ),

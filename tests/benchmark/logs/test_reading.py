@@ -88,7 +88,7 @@ def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -
     read = responses(logs)
     assert cells(read) == {(name, "a"): 1.0, (name, "a", "epoch 2"): 0.0}
     assert {row.used for row in read.reading.scorers} == {"right"}
-    assert read.reading.scorers[0].others == ("tone", "length", "style")
+    assert read.reading.scorers[0].others == ("tone", "length")
     assert read.left_out == {UNSCORED: 2, ERRORED: 2}
     assert read.examples[ERRORED].endswith(f".{kind}: failed")
     assert about(read, "a") == ("What is a?", "A", {name: "A1"})
@@ -96,6 +96,7 @@ def test_samples_of_an_evaluation_that_inspect_ran(evaluated: Path, kind: str) -
     length = responses(logs, scorer="style", metric="length")
     assert set(cells(tone).values()) == {0.5} and set(cells(length).values()) == {1.0}
     assert len(tone.table) == 4
+    assert {row.used for row in length.reading.scorers} == {"length"}
     cancelled = responses(evaluated / kind / "1")
     assert cells(cancelled) == {(name, "a"): 1.0} and cancelled.left_out == {CANCELLED: 1}
 
