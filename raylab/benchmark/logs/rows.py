@@ -350,6 +350,11 @@ class Rows:
         firsts = rows.drop_duplicates("item").set_index("item")
         items = firsts[["text", "target", "choices"]].astype({"text": object, "target": object})
         items.index = items.index.astype(object)
+        form = pd.factorize(self.about["format"])[0][rows["log"]]
+        keys = rows[["item", "target"]].assign(form=form)[rows["target"] != ""].drop_duplicates()
+        if len(unlike := keys["item"][keys.duplicated(["item", "form"])].unique()):
+            count = pluralize(len(unlike), "item has", "items have")
+            self.notes.append(f"{count} different targets in different logs, as {unlike[0]}")
         for task, texts in items["text"].groupby(firsts["task"].to_numpy()):
             counts = texts[texts != ""].value_counts()
             if counts.sum() > MAX_NAMED and counts.iloc[0] > counts.sum() / 2:

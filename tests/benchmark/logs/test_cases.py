@@ -290,6 +290,17 @@ CASES: dict[str, Case] = {
         5,
         says=("do not hold the texts of the items of quiz",),
     ),
+    "other targets": Case(
+        logs(
+            **{
+                model: [Whole(target=key, scores={"choice": score("C")}) for key in ("A", own)]
+                for model, own in {"m": "A", "n": "A", "o": "B"}.items()
+            }
+        ),
+        {"m": 1.0, "n": 1.0, "o": 1.0},
+        2,
+        says=("1 item has different targets in different logs, as q1",),
+    ),
     "shuffled": Case(
         SHUFFLED,
         {"m": 1 / 3, "n": 1 / 3},
