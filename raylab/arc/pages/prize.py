@@ -113,8 +113,8 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
 
 
 def _with_error(value: float, error: float | None, tasks: int) -> str:
-    if not value:
-        return f"0 of {tasks:,}"
+    if value in (0.0, 1.0):
+        return f"{round(value * tasks):,} of {tasks:,}"
     return percent(value) if error is None else f"{percent(value)} ± {100 * error:.2f}"
 
 
@@ -147,7 +147,8 @@ def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
     ]
     if rules:
         share, rule = max(rules)
-        yield f"The best rule that learns nothing, {rule}, scores {percent(share)}."
+        best_rule = f"The best rule that learns nothing, {rule}, scores {percent(share)}."
+        yield best_rule if share else "No rule that learns nothing solves any."
     if metrics.by == "pair":
         yield "The tasks were trained on, with other pairs than these."
 
