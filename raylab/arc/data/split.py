@@ -33,6 +33,8 @@ SIDES = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
 LEFT_OUT = 3
 """Mark of pairs that are on no side, because another side has an equal pair."""
+NAMED = 50
+"""Most tasks that an error names, which are to be left out."""
 T = TypeVar("T", int, str)
 
 
@@ -217,13 +219,14 @@ def split_pairs(store: PairStore, contents: Indices, config: DataConfig) -> Indi
         own[store.task_ids[task]].add(number)
     side_of: dict[int, int] = {}
     needed, seed = 2 if config.select_on_test else 3, config.split_seed
+    if few := sorted(task for task, numbers in own.items() if len(numbers) < needed):
+        raise DataError(
+            f"{len(few)} of {len(own)} tasks have fewer than the {needed} distinct pairs that a "
+            "split by pair needs: raise data.pairs_per_task, or leave them out of data.tasks: "
+            f"{join_names(few, NAMED)}"
+        )
     for task, numbers in sorted(own.items()):
         count = len(numbers)
-        if count < needed:
-            raise DataError(
-                f"task {task} has {count} distinct pairs, and its split needs {needed} or more of "
-                "every task: raise data.pairs_per_task, or leave the task out of data.tasks"
-            )
         test = share(count, config.test_fraction, needed - 1)
         val = 0 if config.select_on_test else share(count - test, config.val_fraction, 1)
         # Training takes the rest.
@@ -249,16 +252,17 @@ def split_questions(store: PairStore, contents: Indices, config: DataConfig) -> 
     question of any task, or a validation pair, are left out with a logged warning. `contents` are
     the (pairs,) fingerprints.
     """
-    sides, last = np.full(len(contents), TEST), dict[str, int]()
-    totals = np.bincount(store.task_of, minlength=len(store.task_ids)).tolist()
-    for task, own, total in zip(store.task_ids, store.demonstrations, totals, strict=True):
-        if len(own) == total:
-            raise DataError(
-                f"task {task} has {total} demonstrations and 0 questions, and "
-                "data.split_by=question needs one: leave it out of data.tasks"
-            )
-        sides[own] = TRAIN
-        last |= {task: own[-1]} if len(own) > 1 else {}
+    sides = np.full(len(contents), TEST)
+    shown = dict(zip(store.task_ids, store.demonstrations, strict=True))
+    totals = np.bincount(store.task_of, minlength=len(shown)).tolist()
+    none = [id_ for id_, total in zip(shown, totals, strict=True) if len(shown[id_]) == total]
+    if none:
+        raise DataError(
+            f"{len(none)} of {len(shown)} tasks have no question with an output, which "
+            f"data.split_by=question needs: leave them out of data.tasks: {join_names(none, NAMED)}"
+        )
+    sides[np.concatenate(store.demonstrations)] = TRAIN
+    last = {task: own[-1] for task, own in shown.items() if len(own) > 1}
     if not config.select_on_test:
         if not last:
             raise DataError(

@@ -262,8 +262,10 @@ def test_equal_pairs_stay_on_one_side() -> None:
 @pytest.mark.parametrize(("data", "needed"), [({}, 3), ({"select_on_test": True}, 2)])
 def test_a_task_of_too_few_distinct_pairs_is_refused(data: dict[str, object], needed: int) -> None:
     pairs = [pair(str(n) * n, "10/01") for n in range(1, needed)]
-    with pytest.raises(DataError, match=f"task t has {needed - 1} distinct pairs.* {needed} or"):
-        parts_of([Task("t", (*pairs, pairs[0]))], **data)
+    tasks = [Task(id_, (*pairs, pairs[0])) for id_ in "ut"]
+    kept = Task("kept", tuple(pair("0" * n, "12") for n in range(4, 7)))
+    with pytest.raises(DataError, match=f"2 of 3 tasks have fewer than the {needed} .*: t and u$"):
+        parts_of([*tasks, kept], **data)
 
 
 def test_the_sides_of_a_single_task() -> None:
@@ -333,5 +335,5 @@ def test_a_single_demonstration_trains_and_never_validates(tmp_path: Path) -> No
 def test_a_task_without_questions_has_no_split_by_question() -> None:
     border = CurriculumConfig(families=("border",))
     data = DataConfig(source="curriculum", split_by="question", curriculum=border)
-    with pytest.raises(DataError, match=r"task border-1-01 has .* 0 questions"):
+    with pytest.raises(DataError, match=r"^2 of 2 tasks have no question.*: border-1-01 and bor"):
         load_sides(data.model_copy(update={"pairs_per_task": 5}))
