@@ -222,8 +222,7 @@ def _arc_documents(place: Place) -> list[_Document]:
             )
         return _file_documents(files, place, "<task id>.json")
     content = read_mapping(place, "{task id: {train, test}}")
-    if content.keys() >= {"train", "test"}:
-        content = {place.stem: content}
+    content = {place.stem: content} if content.keys() >= {"train", "test"} else content
     if not content:
         raise DataError(f"{place}: holds no task")
     return [_Document(id_, str(place), lambda task=task: task) for id_, task in content.items()]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from raylab.arc.config.sections import ScoringConfig
 from raylab.arc.grid_metrics import ATTEMPTS, RULES, label_of
-from raylab.arc.pages.models import rule_label
+from raylab.arc.pages.models import rule_label, tell_reduced
 from raylab.arc.pages.pictures import SHOWN_MODELS, picture_blocks
 from raylab.arc.records import EvaluationMetrics, Example, PrizeScore
 from raylab.benchmark.pages.diagnosis import verdict_sections
@@ -69,7 +69,8 @@ def prize_page(run: Run, metrics: EvaluationMetrics, attempts: Sequence[Example]
         title = f"Attempts at {inputs}, {solved or 'none'} of them solved"
         sections.append(Section("tasks", title, picture_blocks(attempts, shown)))
     sections.append(provenance(str(run), run.record))
-    return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
+    lead, notes = list(_summarize(metrics)), tell_reduced(run.record.config["data"])
+    return Page("evaluation", run.record.name, str(run), lead, sections, notes)
 
 
 def prize_table(metrics: EvaluationMetrics) -> Table:

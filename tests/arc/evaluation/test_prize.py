@@ -172,6 +172,8 @@ def test_a_submission_of_small_tasks_says_so(
     output = capsys.readouterr().out
     assert "1 of 1 tasks of sides up to 2 are posed" in output
     assert f"submissions of 1 task {storage / 'small/submissions'}" in output
+    page = (storage / "small/report.html").read_text()
+    assert "Only part of the tasks or pairs was used (data.max_side)." in page
     both = {id_: [{key: [[2, 2]] for key in KEYS}] for id_ in tasks}
     file = write_json(tmp_path / "both.json", both)
     with pytest.raises(DataError, match=r"answers wide, not among .* without data\.tasks, data\."):
