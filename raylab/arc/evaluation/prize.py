@@ -146,7 +146,7 @@ def _conclude(
         outputs = [pair.is_answered for task in tasks for pair in task.questions]
         if unknown := outputs.count(False):
             counted = f"{unknown} of {len(outputs)} test outputs are not known"
-            log_line(f"{generation}: {counted}; solutions are named in data.path or lie beside it")
+            log_line(f"{generation}: {counted} (solutions are read in data.path or beside it)")
         if not solutions:
             continue
         if lacking := [task.id for task in tasks if task.id not in solutions]:
