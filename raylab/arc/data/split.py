@@ -148,8 +148,8 @@ def _read_split(path: str, loaded: set[str], config: DataConfig) -> dict[str, in
         if loaded.isdisjoint(ids):
             raise DataError(
                 f"{path}: none of the {len(loaded)} loaded tasks is in {name}: it names "
-                f"{ids[0] if ids else 'none'}, and they are {min(loaded)} and others; load some "
-                "that are (data.tasks, data.every), or leave data.split out to draw a split"
+                f"{ids[0][:40] if ids else 'none'}, and they are {min(loaded)} and others; load "
+                "some that are (data.tasks, data.every), or leave data.split out to draw a split"
             )
         sides |= dict.fromkeys(ids, side)
     if missing := sorted(loaded - sides.keys()):
