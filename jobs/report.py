@@ -5,7 +5,7 @@ With `drift=true` it compares the annotation runs of an archive over time and le
 
 Examples:
     python jobs/report.py 'runs=[monday,tuesday]' name=comparison
-    python jobs/report.py 'runs=[sweep,/data/runs/champion-100,s3://bucket/runs/pipeline]'
+    python jobs/report.py 'runs=[sweep,/data/runs/champion,s3://bucket/runs/pipeline]'
     python jobs/report.py 'runs=[january,march]' name=annotations resume=true
     python jobs/report.py drift=true
 """

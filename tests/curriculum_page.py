@@ -2,7 +2,7 @@
 
 python -m tests.curriculum_page
 
-For each family the table tells how many cells the best rule that learns nothing gets right on
+For each family the table tells how many cells the best baseline gets right on
 `PAIRS` pairs of each of its tasks at level 1, with the default keys; none solves a grid.
 """
 
@@ -17,13 +17,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
+from raylab.arc.baselines import count_baselines
 from raylab.arc.config.sections import CurriculumConfig, DataConfig, ObjectiveConfig, TaskSource
 from raylab.arc.data.curriculum.families import FAMILIES
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Grid, Pair, group_indices, store_pairs
 from raylab.arc.metrics import group_metrics, sum_by_task
-from raylab.arc.rules import count_rules
 from raylab.core.page.charts import ARC_PALETTE, MUTED, drawing
 
 ROOT = Path(__file__).parents[1]
@@ -49,32 +49,35 @@ def drawn(pairs: int, *levels: int) -> DataConfig:
     )
 
 
-def best_rules() -> dict[str, list[float]]:
-    """The figures of the best rule that learns nothing, each for itself, by family."""
+def best_baselines() -> dict[str, list[float]]:
+    """The figures of the best baseline, each for itself, by family."""
     tasks = load_tasks(drawn(PAIRS, 1))
     store = store_pairs(tasks)
     names, group_of_task = group_indices(store, group_tasks(tasks))
     weights = ObjectiveConfig().model_dump()
-    by_rule = [
+    by_baseline = [
         group_metrics(
             sum_by_task(counts, store.task_of, len(tasks)),
             names,
             torch.from_numpy(group_of_task),
             weights,
         )
-        for counts in count_rules(store, store.pairs).values()
+        for counts in count_baselines(store, store.pairs).values()
     ]
     return {
-        name: [max(rule[f"{name}-1"].metrics[figure] for rule in by_rule) for figure in FIGURES]
+        name: [
+            max(baseline[f"{name}-1"].metrics[figure] for baseline in by_baseline)
+            for figure in FIGURES
+        ]
         for name in FAMILIES
     }
 
 
 def table() -> str:
     """The table of all families, in Markdown."""
-    rules = best_rules()
+    baselines = best_baselines()
     rows = (
-        (name, family.says, family.rule, f"{100 * rules[name][0]:.0f} %")
+        (name, family.says, family.rule, f"{100 * baselines[name][0]:.0f} %")
         for name, family in FAMILIES.items()
     )
     return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)

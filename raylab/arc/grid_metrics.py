@@ -25,12 +25,12 @@ GAP_RATE = "compositional_gap_rate"
 COPY_SOURCE = "copy_source"
 PREVIOUS_CELL = "previous_cell"
 COPY_ELSE_PREVIOUS = "copy_else_previous"
-RULES = {
+BASELINES = {
     COPY_SOURCE: "copy the source",
     PREVIOUS_CELL: "previous cell",
     COPY_ELSE_PREVIOUS: "copy, else previous",
 }
-"""Labels of the baselines, by the names that `raylab.arc.rules` gives them."""
+"""Labels of the baselines, by the names that `raylab.arc.baselines` gives them."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
 
@@ -154,29 +154,29 @@ def worst(monitor: str) -> float:
     return 0.0 if mode_of(monitor) == "max" else WORST_LOSS
 
 
-RuleMetrics = Mapping[str, Mapping[str, float]]
+BaselineMetrics = Mapping[str, Mapping[str, float]]
 """Metrics of the baselines, by baseline and metric."""
 
 
-def best_rule(rules: RuleMetrics, metric: str) -> tuple[str, float] | None:
-    """Returns the label and the value of the best rule by a metric, with or without `val_`.
+def best_baseline(baselines: BaselineMetrics, metric: str) -> tuple[str, float] | None:
+    """Returns the label and the value of the best baseline by a metric, with or without `val_`.
 
-    None if no rule was measured, or if a higher value of the metric is not better.
+    None if no baseline was measured, or if a higher value of the metric is not better.
     """
     name = metric.removeprefix(VALIDATION)
-    values = {rule: metrics[name] for rule, metrics in rules.items() if name in metrics}
+    values = {baseline: metrics[name] for baseline, metrics in baselines.items() if name in metrics}
     if not values or name not in SCORED:
         return None
-    rule = max(values, key=lambda rule: values[rule])
-    return RULES.get(rule, rule), values[rule]
+    baseline = max(values, key=lambda baseline: values[baseline])
+    return BASELINES.get(baseline, baseline), values[baseline]
 
 
-def skill(value: float | None, rules: RuleMetrics, metric: str) -> float | None:
-    """Returns (value - best rule) / (1 - best rule): 1 is perfect, 0 no better than a rule.
+def skill(value: float | None, baselines: BaselineMetrics, metric: str) -> float | None:
+    """Returns (value - best baseline) / (1 - best baseline): 1 is perfect, 0 no better than it.
 
-    None without a value, without a rule to compare with, or if a rule is perfect.
+    None without a value, without a baseline to compare with, or if a baseline is perfect.
     """
-    best = best_rule(rules, metric)
+    best = best_baseline(baselines, metric)
     if value is None or best is None or best[1] >= 1.0:
         return None
     return (value - best[1]) / (1 - best[1])

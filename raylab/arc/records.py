@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from raylab.arc.config.sections import SplitBy
-from raylab.arc.grid_metrics import VALIDATION, RuleMetrics
+from raylab.arc.grid_metrics import VALIDATION, BaselineMetrics
 from raylab.core.runs.records import Part, Record
 from raylab.core.runs.run import METRICS, SCORES
 
@@ -113,9 +113,9 @@ class HeldOut(Part):
     """95 % intervals of grid metrics for the choice of tasks; empty on the validation side."""
     groups: Mapping[str, GroupMetrics]
     """Metrics by group of the tasks."""
-    rules: RuleMetrics
+    baselines: BaselineMetrics
     """Metrics of the baselines on the same tasks."""
-    group_rules: Mapping[str, RuleMetrics] = Field(default={})
+    group_baselines: Mapping[str, BaselineMetrics] = Field(default={})
     """The same by group of the tasks; empty on the validation side."""
     by_task: Mapping[str, TaskFigures] = Field(default={})
     """Main figures by id of the task; empty on the validation side."""
@@ -158,7 +158,7 @@ class TrainingMetrics(Record):
     """All epochs, in order."""
     ended: bool = False
     """True once no epoch is left to train; the test may be."""
-    rules: RuleMetrics = Field(default={})
+    baselines: BaselineMetrics = Field(default={})
     """Metrics of the baselines on the same validation tasks."""
     test: HeldOut | None = None
     """Figures of the best epoch on the test side; None until it is tested, and in the trials of a
@@ -177,7 +177,7 @@ class TrainingMetrics(Record):
             pairs=None,
             metrics=self.best.validation,
             groups=self.best.groups,
-            rules=self.rules,
+            baselines=self.baselines,
         )
 
     @property
@@ -198,25 +198,25 @@ class PipelineMetrics(Record):
     """The fine-tuned model by name, once it is trained; without `fine_tuning` none."""
 
 
-class RuleScores(Record):
+class BaselineScores(Record):
     """Mean scores of the baselines on the tasks of a score tree, kept beside it."""
 
-    file: ClassVar[str] = f"{SCORES}-rules.json"
+    file: ClassVar[str] = f"{SCORES}-baselines.json"
 
     metric: str
     """The metric that the score tree calls accuracy."""
-    rules: Mapping[str, Mapping[str, float]]
-    """Mean over the units, in [0, 1], by rule and generation."""
+    baselines: Mapping[str, Mapping[str, float]]
+    """Mean over the units, in [0, 1], by baseline and generation."""
 
     @property
     def means(self) -> dict[str, float]:
-        """Mean over the generations, by rule."""
-        return {rule: fmean(means.values()) for rule, means in self.rules.items()}
+        """Mean over the generations, by baseline."""
+        return {baseline: fmean(means.values()) for baseline, means in self.baselines.items()}
 
 
-def rule_scores_file(subdir: str) -> str:
-    """Returns the name of the `RuleScores` of the score tree in `subdir` of a run."""
-    return f"{subdir}-rules.json"
+def baseline_scores_file(subdir: str) -> str:
+    """Returns the name of the `BaselineScores` of the score tree in `subdir` of a run."""
+    return f"{subdir}-baselines.json"
 
 
 class AttemptScore(Part):
@@ -246,7 +246,7 @@ class TrainedScore(Part):
 
 
 class PrizeScore(AttemptScore):
-    """The score of a model, a submission or a rule on the tasks of a generation."""
+    """The score of a model, a submission or a baseline on the tasks of a generation."""
 
     tasks: int
     """Tasks with a known test output, at least 1."""
@@ -257,11 +257,11 @@ class PrizeScore(AttemptScore):
     errors: AttemptScore | None = None
     """Standard errors of the two over the tasks; None of a single one."""
     curve: tuple[VotesScore, ...] = ()
-    """The score by the number of views, up to all; none of a rule."""
+    """The score by the number of views, up to all; none of a baseline."""
     seconds: float | None = None
-    """Mean time of a task's answers, without training; None of a rule and a submission."""
+    """Mean time of a task's answers, without training; None of a baseline and a submission."""
     sizes_by_rule: float | None = None
-    """Share of the views' answers in the size of the size rule; None of a rule and a submission."""
+    """Share of the views' answers in the size of the size rule; None without models."""
     trained: TrainedScore | None = None
     """Test-time training; None without any."""
 
@@ -276,15 +276,15 @@ class EvaluationMetrics(Record):
     """The metric that the score tree calls accuracy."""
     models: Mapping[str, Mapping[str, float]]
     """Mean over the units, in [0, 1], by model and generation."""
-    rules: RuleMetrics = Field(default={})
-    """The same of the baselines, by rule and generation."""
+    baselines: BaselineMetrics = Field(default={})
+    """The same of the baselines, by baseline and generation."""
 
     by: Literal["task", "pair"] = "task"
     """With `pair`, the scored pairs are new and their tasks were seen."""
     prize: Mapping[str, Mapping[str, PrizeScore]] = Field(default={})
     """Scores as ARC Prize counts them, by model or submission and generation; none by pairs, of
     generations without a known test output."""
-    prize_rules: Mapping[str, Mapping[str, PrizeScore]] = Field(default={})
+    prize_baselines: Mapping[str, Mapping[str, PrizeScore]] = Field(default={})
     """The same of the baselines."""
 
 

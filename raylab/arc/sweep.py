@@ -10,7 +10,7 @@ from pydantic import Field
 
 from raylab.arc.config.jobs import TrainConfig, TuneConfig
 from raylab.arc.config.search import CLASS, SearchSpace
-from raylab.arc.grid_metrics import LOSS, VALIDATION, RuleMetrics, merit
+from raylab.arc.grid_metrics import LOSS, VALIDATION, BaselineMetrics, merit
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.core.config.base import Scalar
 from raylab.core.config.schema import flatten
@@ -117,8 +117,8 @@ class SweepMetrics(Record):
 
     trials: tuple[Trial, ...]
     """Best first, failed ones last."""
-    rules: RuleMetrics = Field(default={})
-    """Metrics of the rules that learn nothing on the validation tasks."""
+    baselines: BaselineMetrics = Field(default={})
+    """Metrics of the baselines on the validation tasks."""
     test: HeldOut | None = None
     """Figures of the best trial on the test tasks."""
 
@@ -183,5 +183,5 @@ def rank_trials(
         return (-merit(monitor, best.score), best.loss) if best else (math.inf,)
 
     # All trials validate on the same tasks.
-    rules = next((metrics.rules for metrics in trained.values()), {})
-    return SweepMetrics(trials=tuple(sorted(trials, key=rank)), rules=rules), trained
+    baselines = next((metrics.baselines for metrics in trained.values()), {})
+    return SweepMetrics(trials=tuple(sorted(trials, key=rank)), baselines=baselines), trained

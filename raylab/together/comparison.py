@@ -11,16 +11,16 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from raylab.arc.grid_metrics import RuleMetrics, label_of
+from raylab.arc.grid_metrics import BaselineMetrics, label_of
 from raylab.arc.pages.models import (
     MONITOR,
+    baseline_label,
     curves,
     find_leader,
-    rule_label,
     score_table,
     training_table,
 )
-from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, TrainingMetrics
+from raylab.arc.records import BaselineScores, EvaluationMetrics, PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.benchmark.figures.record import Quality
 from raylab.core.config.schema import flatten
@@ -165,13 +165,18 @@ def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> Non
                 }
             if quality is not None:
                 comparison.benchmarks[label] = quality
-                metric, rules = run.record.config["scoring"]["metric"], run.read_record(RuleScores)
+                metric = run.record.config["scoring"]["metric"]
+                scores = run.read_record(BaselineScores)
                 _add_scores(
-                    comparison, label, metric, quality.generations, rules.rules if rules else {}
+                    comparison,
+                    label,
+                    metric,
+                    quality.generations,
+                    scores.baselines if scores else {},
                 )
         case "evaluate":
             metrics = _read(run, EvaluationMetrics, "not every model is scored yet")
-            _add_scores(comparison, label, metrics.metric, metrics.models, metrics.rules)
+            _add_scores(comparison, label, metrics.metric, metrics.models, metrics.baselines)
         case "quality":
             comparison.benchmarks[label] = _read(run, Quality)
         case "annotate":
@@ -181,9 +186,13 @@ def _read_results(comparison: Comparison, label: str, run: Run, job: str) -> Non
 
 
 def _add_scores(
-    comparison: Comparison, label: str, metric: str, models: RuleMetrics, rules: RuleMetrics
+    comparison: Comparison,
+    label: str,
+    metric: str,
+    models: BaselineMetrics,
+    baselines: BaselineMetrics,
 ) -> None:
-    scores = {**models, **{rule_label(rule): means for rule, means in rules.items()}}
+    scores = {**models, **{baseline_label(name): means for name, means in baselines.items()}}
     for name, means in scores.items():
         named = {f"{label_of(metric)}, {generation}": mean for generation, mean in means.items()}
         comparison.scores[f"{label}/{name}"] = named
@@ -216,8 +225,8 @@ def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
         if len(solved) > 1:
             lead.append(f"Solved free-running, on different tasks: {_rank(solved, percent)}.")
     elif len(models) > 1 and (leader := find_leader(models, "solve_rate")):
-        best, share, rule = leader
-        lead.append(f"{best} solves the most grids on its own (free-running): {share}{rule}.")
+        best, share, baseline = leader
+        lead.append(f"{best} solves the most grids on its own (free-running): {share}{baseline}.")
     elif len(comparison.scores) > 1:
         column, means = next(iter(_by_key(comparison.scores).items()))
         lead.append(f"By {column}: {_rank(means, percent)}.")

@@ -45,9 +45,9 @@ def tests(run: str) -> pd.DataFrame:
     Columns: `model`, `tasks`, `pairs`, `epoch` (the chosen one), `parameters`, every metric of
     `raylab.arc.grid_metrics` and `loss`, and the ends of the 95 % intervals for the choice of tasks
     as `<metric>_low` and `<metric>_high`. A fine-tuned model has a row for the model before, and
-    each baseline has one, `rule:<name>`.
+    each baseline has one, `baseline:<name>`.
     """
-    rows, rules = list[dict[str, Any]](), dict[str, dict[str, Any]]()
+    rows, baselines = list[dict[str, Any]](), dict[str, dict[str, Any]]()
     for name, training in _read_trainings(run).items():
         about = {"epoch": training.best.epoch, "parameters": training.parameters}
         for suffix, held_out in {"": training.test, " before": training.before}.items():
@@ -61,11 +61,12 @@ def tests(run: str) -> pd.DataFrame:
             }
             own = {} if suffix else about
             rows.append({"model": f"{name}{suffix}", **counts, **own, **held_out.metrics, **ends})
-            for rule, metrics in held_out.rules.items():
-                rules.setdefault(f"{rule}{counts}", {"model": f"rule:{rule}", **counts, **metrics})
+            for baseline, metrics in held_out.baselines.items():
+                row = {"model": f"baseline:{baseline}", **counts, **metrics}
+                baselines.setdefault(f"{baseline}{counts}", row)
     if not rows:
         raise RunError(f"{run} has no tested model yet: resume it until its training has ended")
-    return pd.DataFrame([*rows, *rules.values()])
+    return pd.DataFrame([*rows, *baselines.values()])
 
 
 def _read_trainings(run: str) -> dict[str, TrainingMetrics]:

@@ -15,8 +15,8 @@ from raylab.arc.on_ray.train import fit
 from raylab.arc.pages.models import (
     Models,
     accuracy_phrase,
+    baseline_label,
     list_caveats,
-    rule_label,
     summarize_models,
     summarize_tuning,
     summary_table,
@@ -33,12 +33,12 @@ from raylab.arc.pages.pictures import (
 )
 from raylab.arc.prize.answering import Exam, solve
 from raylab.arc.records import (
+    BaselineScores,
     Example,
     Examples,
     PipelineMetrics,
-    RuleScores,
     TrainingMetrics,
-    rule_scores_file,
+    baseline_scores_file,
 )
 from raylab.arc.scoring.plan import ScorePlan, part_seen, plan_scoring, seen_pairs
 from raylab.arc.trained_models import find_models
@@ -111,8 +111,8 @@ def run_pipeline(config: PipelineConfig, sides: Sides, tuning_sides: Sides | Non
                 tracker.log(0, quality_figures(quality))
         tree, metrics = f"{config.data.source} tasks", _require(run, PipelineMetrics)
         scored = {
-            tree: run.read_record(RuleScores),
-            str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
+            tree: run.read_record(BaselineScores),
+            str(run / PRIOR): run.read_record(BaselineScores, baseline_scores_file(PRIOR)),
         }
         page = pipeline_page(
             uri=run.uri,
@@ -123,7 +123,7 @@ def run_pipeline(config: PipelineConfig, sides: Sides, tuning_sides: Sides | Non
             tree=tree,
             quality=quality,
             examples=_require(run, Examples).examples,
-            rules={uri: rules.means for uri, rules in scored.items() if rules},
+            baselines={uri: baselines.means for uri, baselines in scored.items() if baselines},
             diagnosis=verdict_sections(run),
         )
         write_page(run, page)
@@ -214,18 +214,18 @@ def pipeline_page(
     tree: str,
     quality: Quality,
     examples: Sequence[Example],
-    rules: Mapping[str, Mapping[str, float]],
+    baselines: Mapping[str, Mapping[str, float]],
     diagnosis: Sequence[Section] = (),
 ) -> Page:
     """Returns the page of a pipeline.
 
-    `tree` is the name of its score tree, which `quality` and `diagnosis` are about. `rules` are the
-    accuracies of the baselines, by score tree or prior and baseline.
+    `tree` is the name of its score tree, which `quality` and `diagnosis` are about. `baselines` are
+    the accuracies of the baselines, by score tree or prior and baseline.
     """
     metric = config.scoring.metric
     labels = {
-        scored: {rule_label(rule): value for rule, value in values.items()}
-        for scored, values in rules.items()
+        scored: {baseline_label(baseline): value for baseline, value in values.items()}
+        for scored, values in baselines.items()
     }
     scores, *curves_and_groups = training_sections(models, config.training.monitor)
     pictures = list[Section]()

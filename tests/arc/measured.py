@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raylab.arc.checkpoints import checkpoint_path
-from raylab.arc.grid_metrics import RuleMetrics
+from raylab.arc.grid_metrics import BaselineMetrics
 from raylab.arc.records import BestEpoch, Epoch, GroupMetrics, HeldOut, TrainingMetrics
 from raylab.arc.sweep import Trained
 
@@ -20,7 +20,7 @@ def epoch(number: int, metrics: Mapping[str, float], **more: float) -> Epoch:
 def training_metrics(
     *epochs: Epoch,
     groups: Mapping[str, GroupMetrics] | None = None,
-    rules: RuleMetrics | None = None,
+    baselines: BaselineMetrics | None = None,
     test: HeldOut | None = None,
 ) -> TrainingMetrics:
     """A training of these epochs, the last of which is the best."""
@@ -32,14 +32,21 @@ def training_metrics(
         best=BestEpoch(**dict(last), groups=groups or {}, checkpoint=checkpoint_path(last.epoch)),
         last=last,
         history=history,
-        rules=rules or {},
+        baselines=baselines or {},
         test=test,
     )
 
 
 def held_out(metrics: Mapping[str, float], **more: Any) -> HeldOut:
     """Figures on two test tasks."""
-    fields = {"side": "test", "chosen_on": False, "tasks": 2, "pairs": 6, "groups": {}, "rules": {}}
+    fields = {
+        "side": "test",
+        "chosen_on": False,
+        "tasks": 2,
+        "pairs": 6,
+        "groups": {},
+        "baselines": {},
+    }
     return HeldOut.model_validate({**fields, **more, "metrics": metrics})
 
 

@@ -44,15 +44,15 @@ def size_by_fractions(shown: Sequence[tuple[Size, Size]], query: Size) -> Size:
 
 
 def test_sizes_are_those_of_an_independent_implementation() -> None:
-    """Outputs follow one of the rules, two in turn, or none, over one to five pairs."""
+    """Outputs follow one of the baselines, two in turn, or none, over one to five pairs."""
     rng = np.random.default_rng(0)
 
     def task(number: int) -> Task:
-        rules = rng.choice(5, rng.integers(1, 3))
+        baselines = rng.choice(5, rng.integers(1, 3))
         sides = rng.integers(1, rng.choice([3, 9, 20]), (rng.integers(1, 6), 2)).tolist()
         pairs: list[Pair] = []
         for height, width in sides:
-            # Ratio, swap, constant and difference; the last follows no rule.
+            # Ratio, swap, constant and difference; the last follows no baseline.
             outputs = (
                 (2 * height, 3 * width),
                 (width, height),
@@ -60,7 +60,7 @@ def test_sizes_are_those_of_an_independent_implementation() -> None:
                 (height + 4, max(1, width - 1)),
                 (-(-height // 2), -(-width // 2)),
             )
-            pairs.append(Pair(blank(height, width), blank(*outputs[rng.choice(rules)])))
+            pairs.append(Pair(blank(height, width), blank(*outputs[rng.choice(baselines)])))
         return Task(str(number), tuple(pairs))
 
     tasks = [task(number) for number in range(400)]
@@ -89,7 +89,7 @@ def test_sizes_of_real_tasks(subset: Subset, right: int) -> None:
 
 @pytest.fixture
 def batch() -> Batch:
-    """A query that the rule gives a size, and one that it does not."""
+    """A query that the baseline gives a size, and one that it does not."""
     doubled = Task("doubled", tuple(Pair(blank(n, 2), blank(2 * n, 4)) for n in (1, 2, 3, 4)))
     mixed = Task("mixed", tuple(Pair(blank(n, n), blank(n * n, 7)) for n in (1, 2, 3, 4)))
     return batch_of(store_pairs([doubled, mixed]), [3, 7], 2)

@@ -54,7 +54,7 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(
     assert "champion-tuned before → after fine-tuning" in page
     assert (
         f"{quality['figures']['separability']['value']:.3f}" in page
-        and "rule: copy the source" in page
+        and "baseline: copy the source" in page
     )
     diagnosis = json.loads((run / "diagnosis.json").read_text())
     assert (diagnosis["models"], diagnosis["items"]) == (2, 2)

@@ -36,8 +36,10 @@ def test_epochs_of_a_training_and_of_a_pipeline(tmp_path: Path):
         frames.epochs(str(tmp_path / "absent"))
 
 
-def test_tests_of_a_pipeline_beside_the_rules(tmp_path: Path):
-    first = held_out({"solve_rate": 0.0, "loss": 2.0}, rules={"copy_source": {"solve_rate": 0.25}})
+def test_tests_of_a_pipeline_beside_the_baselines(tmp_path: Path):
+    first = held_out(
+        {"solve_rate": 0.0, "loss": 2.0}, baselines={"copy_source": {"solve_rate": 0.25}}
+    )
     after = held_out({"solve_rate": 0.5}, pairs=4, intervals={"solve_rate": (0.125, 0.75)})
     metrics = PipelineMetrics(
         models={"champion": training_metrics(test=first)},
@@ -48,7 +50,7 @@ def test_tests_of_a_pipeline_beside_the_rules(tmp_path: Path):
     table = frames.tests(str(tmp_path / "piped")).set_index("model")
     assert table["solve_rate"].to_dict() == {
         "champion": 0.0, "champion-tuned": 0.5, "champion-tuned before": 0.0,
-        "rule:copy_source": 0.25,
+        "baseline:copy_source": 0.25,
     }  # fmt: skip
     assert table["pairs"].tolist() == [6, 4, 6, 6] and table["epoch"].tolist()[:2] == [1, 1]
     tuned = table.loc["champion-tuned", ["solve_rate_low", "solve_rate_high"]]

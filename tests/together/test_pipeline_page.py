@@ -36,7 +36,7 @@ GROUP = GroupMetrics(
         change_recall=0.5, solve_rate=0.125, shape_accuracy=1.0,
     ),
 )  # fmt: skip
-RULES = {
+BASELINES = {
     "copy_source": {"solve_rate": 0.0, "grid_accuracy": 0.02, "cell_accuracy": 0.6},
     "previous_cell": {"solve_rate": 0.0, "grid_accuracy": 0.01, "cell_accuracy": 0.5},
 }
@@ -48,7 +48,7 @@ SHORT = PipelineConfig.model_validate({"data": {"source": "arc_agi_1"}, "trainin
 def metrics(grid: float = 0.031, cell: float = 0.85, solved: float = 0.0123) -> TrainingMetrics:
     values = {"grid_accuracy": grid, "cell_accuracy": cell, "solve_rate": solved}
     first, last = epoch(1, values, train_loss=0.9), epoch(2, values)
-    return training_metrics(first, last, groups={"C1": GROUP, "A2": GROUP}, rules=RULES)
+    return training_metrics(first, last, groups={"C1": GROUP, "A2": GROUP}, baselines=BASELINES)
 
 
 def example(task: str, target: Rows, answers: Mapping[str, Rows]) -> Example:
@@ -72,7 +72,7 @@ def content(**more: Any) -> content_of.Page:
         "tuned": {},
         "tree": "this run",
         "quality": quality(),
-        "rules": {},
+        "baselines": {},
         "examples": [example("007bbfb7", target, {"champion": target, "small": [[1, 2, 0]]})],
     }
     return pipeline_page("/runs/p", **(base | more))
@@ -89,12 +89,12 @@ def usual() -> Page:
 
 def test_models_stand_above_the_rules_with_free_running_scores_first(usual: Page):
     head = usual.rows.index(["model", "solved", "grid", "cell"])
-    # (0.031 - 0.02) / 0.98 = 0.0112; the other is as good as the best rule. (.85 - .6) / .4.
+    # (0.031 - 0.02) / 0.98 = 0.0112; the other is as good as the best baseline. (.85 - .6) / .4.
     assert usual.rows[head + 1 : head + 5] == [
         ["champion", "1.23 % +0.012", "3.10 % +0.011", "85.00 % +0.625"],
         ["small", "1.23 % +0.012", "2.00 % +0.000", "85.00 % +0.625"],
-        ["rule: copy the source", "0.00 %", "2.00 %", "60.00 %"],
-        ["rule: previous cell", "0.00 %", "1.00 %", "50.00 %"],
+        ["baseline: copy the source", "0.00 %", "2.00 %", "60.00 %"],
+        ["baseline: previous cell", "0.00 %", "1.00 %", "50.00 %"],
     ]
     assert ["champion", "2", "-", "0.5000", "12.3", "1,234,567"] in usual.rows
     # Of the best, and not of what is equal.
@@ -103,19 +103,19 @@ def test_models_stand_above_the_rules_with_free_running_scores_first(usual: Page
 
 
 def test_each_model_is_measured_by_the_rules_on_its_own_tasks():
-    # (0.1 - 0.2) / 0.8 = -0.125; a perfect rule leaves no skill.
-    rules = {"copy_source": {"solve_rate": 0.2, "cell_accuracy": 1.0}}
+    # (0.1 - 0.2) / 0.8 = -0.125; a perfect baseline leaves no skill.
+    baselines = {"copy_source": {"solve_rate": 0.2, "cell_accuracy": 1.0}}
     values = {"solve_rate": 0.1, "cell_accuracy": 0.5}
-    test = held_out(values, rules=rules)
+    test = held_out(values, baselines=baselines)
     models = {"a": training_metrics(test=test), "b": metrics(solved=0.1)}
     table = score_table(models)
-    (own, other), rules = table.bodies
+    (own, other), baselines = table.bodies
     assert [cell.small for cell in own] == ["", "-0.125", "", ""]
     assert [cell.small for cell in other] == ["", "+0.100", "+0.011", "+0.625"]
-    # The best of both rules on each metric.
-    assert [[cell.text for cell in row] for row in rules] == [
-        ["best rule (a)", "20.00 %", "-", "100.00 %"],
-        ["best rule (b)", "0.00 %", "2.00 %", "60.00 %"],
+    # The best of both baselines on each metric.
+    assert [[cell.text for cell in row] for row in baselines] == [
+        ["best baseline (a)", "20.00 %", "-", "100.00 %"],
+        ["best baseline (b)", "0.00 %", "2.00 %", "60.00 %"],
     ]
     (first, second) = training_table(models).bodies[0]
     assert first[1].text == "test tasks"
@@ -127,15 +127,17 @@ def test_groups_have_a_row_for_each_model_and_rule_with_gap_and_skill(usual: Pag
     for group in ("C1", "A2"):
         start = usual.rows.index([group, "champion", *numbers])
         assert usual.rows[start + 1] == ["", "small", *numbers]
-    rules = {"C1": {"copy_source": {"cell_accuracy": 0.8}, "previous_cell": {"cell_accuracy": 0.5}}}
+    baselines = {
+        "C1": {"copy_source": {"cell_accuracy": 0.8}, "previous_cell": {"cell_accuracy": 0.5}}
+    }
     values = {"solve_rate": 0.0, "grid_accuracy": 0.0}
-    test = held_out(values, groups={"C1": GROUP}, group_rules=rules)
+    test = held_out(values, groups={"C1": GROUP}, group_baselines=baselines)
     rows = page_of(models={"champion": training_metrics(test=test)}).rows
     # (0.9 - 0.8) / (1 - 0.8)
     (row,) = (row for row in rows if row[:2] == ["C1", "champion"])
     assert row[5] == "90.00 % +0.500"
     below = rows[rows.index(row) + 1]
-    assert below[:6] == ["", "rule: copy the source", "7", "-", "-", "80.00 %"]
+    assert below[:6] == ["", "baseline: copy the source", "7", "-", "-", "80.00 %"]
 
 
 def test_quality_figures_come_with_interval_meaning_and_formula(usual: Page):
@@ -150,13 +152,13 @@ def test_quality_figures_come_with_interval_meaning_and_formula(usual: Page):
     assert "1,270 files read, 1 skipped" in usual.text and "only two models" in usual.text
 
 
-def test_accuracies_stand_beside_those_on_the_priors_and_of_rules():
-    rules = {"this run": {"copy_source": 0.375}, "/runs/earlier": {"copy_source": 0.25}}
-    rows = page_of(rules=rules).rows
+def test_accuracies_stand_beside_those_on_the_priors_and_of_baselines():
+    baselines = {"this run": {"copy_source": 0.375}, "/runs/earlier": {"copy_source": 0.25}}
+    rows = page_of(baselines=baselines).rows
     assert ["model", "accuracy", "published", "1", "prior: /runs/earlier"] in rows
     assert ["champion", "85.85 %", "86.00 %", "85.70 %", "43.21 %"] in rows
     assert ["small", "81.59 %", "-", "81.59 %", "40.00 %"] in rows
-    assert ["rule: copy the source", "37.50 %", "-", "-", "25.00 %"] in rows
+    assert ["baseline: copy the source", "37.50 %", "-", "-", "25.00 %"] in rows
 
 
 def test_predictions_stand_beside_the_target_and_provenance_names_what_made_them(usual: Page):
@@ -178,8 +180,8 @@ def test_the_summary_keeps_teacher_forcing_and_solving_apart():
     assert trained == "2 models trained for 2 epochs: champion and small."
     assert "teacher-forced" in forced and "3.10 %" in forced and "solve" not in forced
     assert alone == (
-        "On its own (free-running), champion solves 1.23 % of the validation grids; the best rule "
-        "(copy the source) reaches 0.00 %."
+        "On its own (free-running), champion solves 1.23 % of the validation grids; the best "
+        "baseline (copy the source) reaches 0.00 %."
     )
     assert "difficulty 0.141, separability 0.021 and consistency 0.991" in of_quality
 
@@ -198,7 +200,7 @@ def test_the_summary_keeps_teacher_forcing_and_solving_apart():
 )
 def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[str]):
     config = PipelineConfig.model_validate({**FULL.model_dump(mode="json"), **changes})
-    test = held_out(metrics().best.validation, rules=RULES, chosen_on=True)
+    test = held_out(metrics().best.validation, baselines=BASELINES, chosen_on=True)
     models = {"champion": metrics().model_copy(update={"test": test})}
     chosen = "Figures are on the test tasks, which also chose the epoch"
     notes = content(config=config, models=models).notes
@@ -251,13 +253,13 @@ def test_epoch_line_counts_the_epochs_left():
 
 
 def test_a_terminal_of_80_columns_shows_six_figures_whole() -> None:
-    rules = {
+    baselines = {
         "copy_source": {"solve_rate": 0.25, "cell_accuracy": 0.75},
         "previous_cell": {"solve_rate": 0.0, "cell_accuracy": 0.8},
     }
     values = dict.fromkeys(SUMMARY, 1.0) | {"loss": 0.125}
     before = held_out({"solve_rate": 0.5})
-    tuned = training_metrics(test=held_out(values, rules=rules)).model_copy(
+    tuned = training_metrics(test=held_out(values, baselines=baselines)).model_copy(
         update={"before": before}
     )
     models = {"encoder_decoder-17-with-a-long-name": tuned}
@@ -267,5 +269,5 @@ def test_a_terminal_of_80_columns_shows_six_figures_whole() -> None:
     shares = ["100.00"] * 4
     assert ["encoder_…ong-name", *shares, "1.0000", "0.1250"] in lines
     assert ["before tuning", "50.00", *["-"] * 5] in lines
-    # The best of each: one rule solves more, the other has more cells right.
-    assert ["best rule", "25.00", "-", "80.00", *["-"] * 3] in lines
+    # The best of each: one baseline solves more, the other has more cells right.
+    assert ["best baseline", "25.00", "-", "80.00", *["-"] * 3] in lines

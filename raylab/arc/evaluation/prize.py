@@ -25,8 +25,8 @@ from raylab.arc.pages.pictures import picture_attempts
 from raylab.arc.pages.prize import Scores, prize_page
 from raylab.arc.prize.answering import QUERIES, Exam, Solved, solve
 from raylab.arc.prize.scores import (
+    baseline_scores,
     prize_score,
-    rule_scores,
     score_answers,
     solutions_of,
     unit_scores,
@@ -135,7 +135,7 @@ def _conclude(
     run, plan, metric = planned.tree, planned.plan, planned.plan.scoring.metric
     views = plan.scoring.votes.views
     models: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
-    rules: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
+    baselines: defaultdict[str, dict[str, PrizeScore]] = defaultdict(dict)
     pictures: list[Example] = []
     for (model, generation), own in answers.items():
         file = run / SUBMISSIONS / model / generation / "submission.json"
@@ -157,8 +157,8 @@ def _conclude(
             models[model][generation] = prize_score(answers[pair], solutions, views)
             scores = score_answers(answers[pair], solutions, views)
             write_scores(planned, pair, unit_scores(scores, plan.unit_of_task))
-        for rule, score in rule_scores(tasks, solutions).items():
-            rules[rule][generation] = score
+        for baseline, score in baseline_scores(tasks, solutions).items():
+            baselines[baseline][generation] = score
         # One generation has enough pictures to look at.
         pictures = pictures or picture_attempts(
             {model: answers[model, generation] for model in plan.models}, tasks, views
@@ -175,16 +175,16 @@ def _conclude(
     metrics = EvaluationMetrics(
         metric=metric,
         models=means(models),
-        rules=means(rules),
+        baselines=means(baselines),
         by="pair" if plan.by_pair else "task",
         prize=dict(models),
-        prize_rules=dict(rules),
+        prize_baselines=dict(baselines),
     )
     run.write_record(metrics)
     if models:
         page = prize_page(run, metrics, pictures)
         write_page(run, page)
-        print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_rules"}))
+        print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_baselines"}))
         scores = str(run / planned.subdir)
         log_line(f"score tree {scores}\nreport {run / PAGE}", uri=scores, page=str(run / PAGE))
     submissions, asked = str(run / SUBMISSIONS), pluralize(len(plan.unit_of_task), "task")

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.device import use_share
-from raylab.arc.grid_metrics import RULES
+from raylab.arc.grid_metrics import BASELINES
 from raylab.arc.pages.prize import accuracy_table
-from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
-from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
+from raylab.arc.records import BaselineScores, EvaluationMetrics, baseline_scores_file
+from raylab.arc.scoring.evaluation import UnitScore, score_baselines, score_tasks
 from raylab.arc.scoring.plan import ModelOnGeneration, ScorePlan, Scoring, read_models, unit_file
 from raylab.benchmark.run import diagnose_scores
 from raylab.core.config.base import ClusterConfig
@@ -44,7 +44,7 @@ def run_evaluate(planned: Scoring, workers: Workers) -> None:
         accuracy_table(metrics, planned.plan.scoring),
         metric=metrics.metric,
         models=metrics.models,
-        rules=metrics.rules,
+        baselines=metrics.baselines,
     )
     scores = str(run / planned.subdir)
     log_line(f"score tree {scores}", uri=scores)
@@ -69,22 +69,22 @@ def score_plan(planned: Scoring, workers: Workers) -> EvaluationMetrics:
         return f"{metric} {percent(means[pair])} over {units}"
 
     run_calls(planned, workers, missing, score_generation, plan, keep)
-    name = rule_scores_file(planned.subdir)
-    if (rules := planned.tree.read_record(RuleScores, name)) is None:
-        measured: dict[str, dict[str, float]] = {rule: {} for rule in RULES}
-        with watch(len(plan.generations), "generations answered by rules") as progress:
+    name = baseline_scores_file(planned.subdir)
+    if (baselines := planned.tree.read_record(BaselineScores, name)) is None:
+        measured: dict[str, dict[str, float]] = {baseline: {} for baseline in BASELINES}
+        with watch(len(plan.generations), "generations answered by baselines") as progress:
             for generation in plan.generations:
                 tasks = plan.tasks_in(generation)
-                scores = score_rules(tasks, plan.unit_of_task, metric, plan.seen)
-                for rule, score in scores.items():
-                    measured[rule][generation] = score
-                progress.end(1, f"rules on {generation} scored")
-        rules = RuleScores(metric=metric, rules=measured)
-        planned.tree.write_record(rules, name)
+                scores = score_baselines(tasks, plan.unit_of_task, metric, plan.seen)
+                for baseline, score in scores.items():
+                    measured[baseline][generation] = score
+                progress.end(1, f"baselines on {generation} scored")
+        baselines = BaselineScores(metric=metric, baselines=measured)
+        planned.tree.write_record(baselines, name)
     return EvaluationMetrics(
         metric=metric,
         models={m: {name: means[m, name] for name in plan.generations} for m in plan.models},
-        rules=rules.rules,
+        baselines=baselines.baselines,
         by="pair" if plan.by_pair else "task",
     )
 

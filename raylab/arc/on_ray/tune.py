@@ -295,7 +295,7 @@ def _print_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -
         sweep_table(metrics, config.monitor),
         *beside,
         trials=[trial.model_dump(mode="json") for trial in metrics.trials],
-        rules=metrics.rules,
+        baselines=metrics.baselines,
         test=None if metrics.test is None else metrics.test.model_dump(mode="json"),
     )
     log_line(

@@ -1,6 +1,6 @@
 """The page of a training, with the sections, tables and curves that other pages share with it.
 
-Trained models stand beside baselines: rules that learn nothing.
+Trained models stand beside baselines, which learn nothing.
 """
 
 import math
@@ -12,14 +12,14 @@ from markupsafe import Markup
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import DataConfig, TrainingConfig
 from raylab.arc.grid_metrics import (
+    BASELINES,
     GAP_RATE,
     GRID_METRICS,
     LOSS,
     OBJECTIVE,
-    RULES,
     VALIDATION,
-    RuleMetrics,
-    best_rule,
+    BaselineMetrics,
+    best_baseline,
     label_of,
     mode_of,
     skill,
@@ -27,7 +27,17 @@ from raylab.arc.grid_metrics import (
 from raylab.arc.records import TaskFigures, TrainingMetrics
 from raylab.core.page.charts import SERIES, History, learning_curves
 from raylab.core.page.page import Page, Section, block, provenance
-from raylab.core.page.table import BEST, RULE, Cell, Column, Row, Table, number, percent, shorten
+from raylab.core.page.table import (
+    BEST,
+    SEPARATOR,
+    Cell,
+    Column,
+    Row,
+    Table,
+    number,
+    percent,
+    shorten,
+)
 from raylab.core.printable import duration, join_names, pluralize
 from raylab.core.runs.run_record import RunRecord
 
@@ -69,7 +79,7 @@ SUMMARY = {
 """Labels of the metrics in the terminal."""
 MAX_NAME = 17
 """Most characters of a model's name in the terminal."""
-SKILL = "the skill over the best rule, (model - best rule) / (1 - best rule)"
+SKILL = "the skill over the best baseline, (model - best baseline) / (1 - best baseline)"
 INTERVAL = "the 95 % interval for the choice of tasks"
 FINE_TUNING = ("solve_rate", "cell_accuracy", "grid_accuracy")
 """The metrics that stand before and after a fine-tuning."""
@@ -84,9 +94,9 @@ METRICS_TEXT = (
     "Free-running, a model writes a whole grid on its own: only these figures show what it solves. "
     "Teacher-forced, it is given the size and the right cells so far, and writes the next one; "
     f"models with {FREE_MARK} write all cells at once, so all of their figures are free-running. "
-    "The rules below the models learn nothing: they copy the source's cell, repeat the cell "
+    "The baselines below the models learn nothing: they copy the source's cell, repeat the cell "
     "before, or copy inside the source and repeat outside. A skill of 0 is no better than the best "
-    "rule, 1 is perfect."
+    "baseline, 1 is perfect."
 )
 COMPOSITIONAL_GAP = (
     "The compositional gap is cell accuracy minus grid accuracy: cells that a model gets right "
@@ -116,16 +126,16 @@ def summarize_models(models: Models) -> Iterator[str]:
     yield from tuned
     if not tuned:
         side = " or ".join(sorted({model.result.side for model in models.values()}))
-        name, share, rule = find_leader(models, "solve_rate")
-        solves = f"{name} solves {share} of the {side} grids{rule}"
+        name, share, baseline = find_leader(models, "solve_rate")
+        solves = f"{name} solves {share} of the {side} grids{baseline}"
         if not any(model.result.metrics["solve_rate"] for model in models.values()):
             solves = f"no model solves any of the {side} grids"
         yield f"On its own (free-running), {solves}."
     if forced := {name: model for name, model in models.items() if model.teacher_forced}:
-        name, share, rule = find_leader(forced, "grid_accuracy")
+        name, share, baseline = find_leader(forced, "grid_accuracy")
         yield (
             f"Given the right cells so far (teacher-forced), {name} gets every cell right in "
-            f"{share} of the grids{rule}."
+            f"{share} of the grids{baseline}."
         )
     epochs = sorted({len(model.history) for model in models.values()})
     span = " to ".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
@@ -141,7 +151,7 @@ def summarize_tuning(models: Models) -> Iterator[str]:
             had, has = (percent(own.metrics["solve_rate"]) for own in (before, model.result))
             yield (
                 f"Fine-tuning took {name} from {had} to {has} of the {model.result.name} solved on "
-                f"its own (free-running){rule_phrase(model, 'solve_rate')}."
+                f"its own (free-running){baseline_phrase(model, 'solve_rate')}."
             )
 
 
@@ -183,7 +193,7 @@ def tuning_sections(models: Models) -> Iterator[Section]:
 
 def training_sections(models: Models, monitor: str) -> Iterator[Section]:
     tables = [score_table(models), METRICS_TEXT]
-    yield Section("metrics", "Scores beside rules that learn nothing", tables)
+    yield Section("metrics", "Scores beside baselines that learn nothing", tables)
     histories = {name: model.rows for name, model in models.items()}
     blocks = [curves(histories, monitor), training_table(models)]
     yield Section("curves", "Learning curves", blocks, page_only=True)
@@ -191,9 +201,9 @@ def training_sections(models: Models, monitor: str) -> Iterator[Section]:
     yield Section("groups", "By category of task", blocks, page_only=True)
 
 
-def rule_label(rule: str) -> str:
-    """Returns the name of a rule in tables."""
-    return f"rule: {RULES.get(rule, rule)}"
+def baseline_label(baseline: str) -> str:
+    """Returns the name of a baseline in tables."""
+    return f"baseline: {BASELINES.get(baseline, baseline)}"
 
 
 def side_of(models: Models) -> str:
@@ -210,19 +220,19 @@ def accuracy_phrase(metric: str) -> str:
 
 
 def find_leader(models: Models, metric: str) -> tuple[str, str, str]:
-    """Returns the best model on a metric, its value, and the best rule as the end of a phrase."""
+    """Returns the best model on a metric, its value, and `baseline_phrase`."""
     name = max(models, key=lambda name: models[name].result.metrics[metric])
-    return name, percent(models[name].result.metrics[metric]), rule_phrase(models[name], metric)
+    return name, percent(models[name].result.metrics[metric]), baseline_phrase(models[name], metric)
 
 
-def rule_phrase(model: TrainingMetrics, metric: str) -> str:
-    """Returns the best rule on the tasks of a model as the end of a phrase; empty without one."""
-    rule = best_rule(model.result.rules, metric)
-    return "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
+def baseline_phrase(model: TrainingMetrics, metric: str) -> str:
+    """Returns the best baseline on a model's tasks as the end of a phrase; empty without one."""
+    best = best_baseline(model.result.baselines, metric)
+    return "" if best is None else f"; the best baseline ({best[0]}) reaches {percent(best[1])}"
 
 
 def summary_table(models: Models) -> Table:
-    """Returns the main figures of each model at its best epoch, and of the best rule on each.
+    """Returns the main figures of each model at its best epoch, and of the best baseline on each.
 
     It fits a terminal of 80 columns. A fine-tuned model has the figures before it as well.
     """
@@ -232,10 +242,10 @@ def summary_table(models: Models) -> Table:
         rows.append([label, *_summary_cells(model.result.metrics)])
         if model.before is not None:
             rows.append(["before tuning", *_summary_cells(model.before.metrics)])
-    rows.append(RULE)
-    for name, rules in _distinct_rules(models).items():
-        best = _best_values(rules, SUMMARY)
-        rows.append([shorten(f"best rule{name}", MAX_NAME), *_summary_cells(best)])
+    rows.append(SEPARATOR)
+    for name, baselines in _distinct_baselines(models).items():
+        best = _best_values(baselines, SUMMARY)
+        rows.append([shorten(f"best baseline{name}", MAX_NAME), *_summary_cells(best)])
     return Table(
         f"Best epoch, on the {side_of(models)}; solved free-running, the rest teacher-forced"
         f"{_explain_mark(models)}",
@@ -268,10 +278,10 @@ def _summary_cells(metrics: Mapping[str, float]) -> Iterator[str]:
 
 
 def score_table(models: Models) -> Table:
-    """Returns a row of metrics for each model at its best epoch, then one for each rule.
+    """Returns a row of metrics for each model at its best epoch, then one for each baseline.
 
     Where models have tasks of their own, none is marked as the best, and the best values of all
-    rules on each are one row.
+    baselines on each are one row.
     """
     present = {key for model in models.values() for key in model.result.metrics}
     labels = {
@@ -279,7 +289,7 @@ def score_table(models: Models) -> Table:
         for key, metric in GRID_METRICS.items()
         if metric.compared and key in present
     }
-    distinct = _distinct_rules(models)
+    distinct = _distinct_baselines(models)
     best: dict[str, float] = {}
     # Values on different tasks do not compare.
     for key in labels if len(distinct) < 2 else ():
@@ -292,13 +302,13 @@ def score_table(models: Models) -> Table:
         for key in labels:
             value, interval = result.metrics.get(key), result.intervals.get(key)
             look = BEST if key in best and value == best[key] else ""
-            cells.append(_with_skill(value, result.rules, key, look, interval=interval))
+            cells.append(_with_skill(value, result.baselines, key, look, interval=interval))
         rows.append([_label(name, model), *cells])
-    rows.append(RULE)
-    for name, rules in distinct.items():
-        named = {rule_label(rule): values for rule, values in rules.items()}
+    rows.append(SEPARATOR)
+    for name, baselines in distinct.items():
+        named = {baseline_label(baseline): values for baseline, values in baselines.items()}
         if name:
-            named = {f"best rule{name}": _best_values(rules, labels)}
+            named = {f"best baseline{name}": _best_values(baselines, labels)}
         for label, values in named.items():
             rows.append([label, *(percent(values.get(key)) for key in labels)])
     tested = any(model.result.intervals for model in models.values())
@@ -338,25 +348,25 @@ def training_table(models: Models) -> Table:
 
 
 def group_table(models: Models) -> Table:
-    """Returns metrics of each group of the tasks that all models share, beside the rules."""
+    """Returns metrics of each group of the tasks that all models share, beside the baselines."""
     shared = next(iter(models.values())).result
     rows: list[Row] = []
     for group, first in shared.groups.items():
         # The first row alone names the group.
-        label, grids, rules = group, str(first.grids), shared.group_rules.get(group, {})
+        label, grids, baselines = group, str(first.grids), shared.group_baselines.get(group, {})
         for name, model in models.items():
             metrics = model.result.groups[group].metrics
             shades = {"solve_rate": metrics["solve_rate"]}
             cells = [
-                _with_skill(metrics[key], rules, key, shade=shades.get(key))
+                _with_skill(metrics[key], baselines, key, shade=shades.get(key))
                 for key in GROUP_METRICS
             ]
             rows.append([label, _label(name, model), grids, *cells])
             label = ""
-        for rule, metrics in rules.items():
+        for baseline, metrics in baselines.items():
             values = [percent(metrics.get(key)) for key in GROUP_METRICS]
-            rows.append(["", rule_label(rule), grids, *values])
-        rows.append(RULE)
+            rows.append(["", baseline_label(baseline), grids, *values])
+        rows.append(SEPARATOR)
     return Table(
         f"By group of tasks, at the best epoch, on the {side_of(models)}",
         ["group", Column("model", text=True), "grids", *map(_short_label, GROUP_METRICS)],
@@ -384,7 +394,7 @@ def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table:
     return Table(
         f"{name} before → after fine-tuning, on the {after.name}",
         ["task", "pairs", *map(_short_label, FINE_TUNING)],
-        [rows[0], RULE, *rows[1:]],
+        [rows[0], SEPARATOR, *rows[1:]],
         "Solved is free-running. The first model was trained on "
         f"{before.trained_pairs} of these {before.pairs} pairs.",
     )
@@ -413,31 +423,31 @@ def epoch_figures(figures: Mapping[str, float]) -> str:
     )
 
 
-def _best_values(rules: RuleMetrics, metrics: Iterable[str]) -> dict[str, float]:
-    """Returns the value of the best rule on each metric that has one."""
-    best = {metric: best_rule(rules, metric) for metric in metrics}
-    return {metric: rule[1] for metric, rule in best.items() if rule}
+def _best_values(baselines: BaselineMetrics, metrics: Iterable[str]) -> dict[str, float]:
+    """Returns the value of the best baseline on each metric that has one."""
+    best = {metric: best_baseline(baselines, metric) for metric in metrics}
+    return {metric: baseline[1] for metric, baseline in best.items() if baseline}
 
 
-def _distinct_rules(models: Models) -> dict[str, RuleMetrics]:
-    """Returns distinct metrics of the rules by the end of their labels: the model, or nothing."""
-    distinct: dict[str, RuleMetrics] = {}
+def _distinct_baselines(models: Models) -> dict[str, BaselineMetrics]:
+    """Returns distinct metrics of the baselines by the end of their label: a model or nothing."""
+    distinct: dict[str, BaselineMetrics] = {}
     for name, model in models.items():
-        if (rules := model.result.rules) and rules not in distinct.values():
-            distinct[name] = rules
-    return {f" ({name})" if len(distinct) > 1 else "": rules for name, rules in distinct.items()}
+        if (baselines := model.result.baselines) and baselines not in distinct.values():
+            distinct[name] = baselines
+    return {f" ({name})" if len(distinct) > 1 else "": own for name, own in distinct.items()}
 
 
 def _with_skill(
     value: float | None,
-    rules: RuleMetrics,
+    baselines: BaselineMetrics,
     metric: str,
     look: str = "",
     shade: float | None = None,
     interval: tuple[float, float] | None = None,
 ) -> Cell:
-    """Returns a share as a percentage, with its interval, or its skill over the best rule."""
-    over = skill(value, rules, metric)
+    """Returns a share as a percentage, with its interval, or its skill over the best baseline."""
+    over = skill(value, baselines, metric)
     small = "" if over is None else f"{over:+.3f}"
     if interval is not None:
         small = "{:.1f} to {:.1f}".format(*(100 * end for end in interval))

@@ -7,8 +7,8 @@ is configured.
 from collections.abc import Iterator, Mapping, Sequence
 
 from raylab.arc.config.sections import ScoringConfig
-from raylab.arc.grid_metrics import ATTEMPTS, RULES, label_of
-from raylab.arc.pages.models import rule_label, tell_reduced
+from raylab.arc.grid_metrics import ATTEMPTS, BASELINES, label_of
+from raylab.arc.pages.models import baseline_label, tell_reduced
 from raylab.arc.pages.pictures import SHOWN_MODELS, picture_blocks
 from raylab.arc.records import EvaluationMetrics, Example, PrizeScore
 from raylab.benchmark.pages.diagnosis import verdict_sections
@@ -21,18 +21,18 @@ from raylab.core.runs.run import Run
 SHOWN_GRIDS = 2000
 """Grids above which the pictures leave out models, which keeps the page at some 10 megabytes."""
 Scores = Mapping[str, Mapping[str, PrizeScore]]
-"""Scores by model or rule and generation."""
+"""Scores by model or baseline and generation."""
 
 
 def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
-    """Returns mean accuracies, in [0, 1]; every model and rule has the same generations."""
-    rules = {rule_label(rule): scores for rule, scores in metrics.rules.items()}
+    """Returns mean accuracies, in [0, 1]; every model and baseline has the same generations."""
+    baselines = {baseline_label(baseline): scores for baseline, scores in metrics.baselines.items()}
     return Table(
         f"Mean {scoring.metric} of a {scoring.unit}{_seen_tasks(metrics)}",
         ["model", *next(iter(metrics.models.values()), {})],
         [
             [name, *map(percent, scores.values())]
-            for name, scores in {**metrics.models, **rules}.items()
+            for name, scores in {**metrics.models, **baselines}.items()
         ],
     )
 
@@ -84,9 +84,9 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
     work = ["training steps", "training seconds"] if trained else []
     work += ["sizes by rule", "answer seconds"]
     columns += [Column(label, page_only=True) for label in work]
-    rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
+    baselines = {baseline_label(name): own for name, own in metrics.prize_baselines.items()}
     rows: list[Row] = []
-    for name, generation, score in (*scores, *_flatten(rules)):
+    for name, generation, score in (*scores, *_flatten(baselines)):
         errors, training = score.errors, score.trained
         first, two = (None, None) if errors is None else (errors.first_attempt, errors.two_attempts)
         row = [
@@ -141,21 +141,21 @@ def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
     if best.trained is not None and best.trained.before is not None:
         before = percent(best.trained.before.two_attempts)
         yield f"Without training on the demonstrations it scores {before}."
-    rules = [
-        (score.two_attempts, RULES.get(rule, rule))
-        for rule, scored, score in _flatten(metrics.prize_rules)
+    baselines = [
+        (score.two_attempts, BASELINES.get(baseline, baseline))
+        for baseline, scored, score in _flatten(metrics.prize_baselines)
         if scored == generation
     ]
-    if rules:
-        share, rule = max(rules)
-        best_rule = f"The best rule that learns nothing, {rule}, scores {percent(share)}."
-        yield best_rule if share else "No rule that learns nothing solves any."
+    if baselines:
+        share, baseline = max(baselines)
+        best_baseline = f"The best baseline, {baseline}, scores {percent(share)}."
+        yield best_baseline if share else "No baseline solves any."
     if metrics.by == "pair":
         yield "The tasks were trained on, with other pairs than these."
 
 
 def _flatten(scores: Scores) -> list[tuple[str, str, PrizeScore]]:
-    """Returns scores with their model or rule and generation."""
+    """Returns scores with their model or baseline and generation."""
     return [
         (name, key, score)
         for name, generations in scores.items()

@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from raylab.arc.config.search import Domain, SearchSpace
-from raylab.arc.grid_metrics import LOSS, VALIDATION, best_rule, label_of, mode_of, skill, worst
+from raylab.arc.grid_metrics import LOSS, VALIDATION, best_baseline, label_of, mode_of, skill, worst
 from raylab.arc.pages.models import FREE_MARK, curves
 from raylab.arc.sweep import SweepMetrics, show_value
 from raylab.core.page.charts import History
 from raylab.core.page.page import Page, Section, block, provenance
-from raylab.core.page.table import BEST, MISSING, RULE, Cell, Column, Row, Table, percent
+from raylab.core.page.table import BEST, MISSING, SEPARATOR, Cell, Column, Row, Table, percent
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.run_record import RunRecord
 
@@ -75,7 +75,7 @@ def _select_domains(space: SearchSpace) -> dict[str, Domain]:
 
 
 def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
-    """Returns the first trials by rank, and the best rule on `monitor`, the score."""
+    """Returns the first trials by rank, and the best baseline on `monitor`, the score."""
     label = SHOWN_ANYWAY.get(monitor, label_of(monitor))
     notes = (
         "The figures of each trial at its best epoch; solved is free-running. Equal scores share a "
@@ -93,7 +93,7 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
         else:
             rank = str(sweep.rank(place))
             description += f" {FREE_MARK}" * (not trained.teacher_forced)
-            over = skill(trained.score, sweep.rules, monitor)
+            over = skill(trained.score, sweep.baselines, monitor)
             is_best = place == 0 and _stands_out(sweep, monitor)
             cells = {
                 "solved": percent(trained.solve_rate),
@@ -106,11 +106,14 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
                 "parameters": f"{trained.parameters:,}",
             }
         rows.append([rank, description, *(cells.get(name, "-") for name in names), trial.id])
-    if best := best_rule(sweep.rules, monitor):
-        notes += " A skill of 0 is no better than the best rule that learns nothing."
-        solved = best_rule(sweep.rules, "solve_rate")
+    if best := best_baseline(sweep.baselines, monitor):
+        notes += " A skill of 0 is no better than the best baseline."
+        solved = best_baseline(sweep.baselines, "solve_rate")
         figures = {"solved": percent(solved and solved[1])} | {label: _score(best[1], monitor)}
-        rows += [RULE, ["-", f"best rule: {best[0]}", *(figures.get(n, "-") for n in names), "-"]]
+        rows += [
+            SEPARATOR,
+            ["-", f"best baseline: {best[0]}", *(figures.get(n, "-") for n in names), "-"],
+        ]
     if len(sweep.trials) > SHOWN_TRIALS:
         notes += f" The first {SHOWN_TRIALS} of {len(sweep.trials)} trials."
     return Table(
@@ -133,13 +136,13 @@ def _score(score: float, monitor: str) -> str:
 def _stands_out(sweep: SweepMetrics, monitor: str) -> bool:
     """Returns True if the first trial has learnt anything.
 
-    Its score, a share, is over 0 and the best rule by more than one grid.
+    Its score, a share, is over 0 and the best baseline by more than one grid.
     """
-    trained, rule = sweep.trials[0].trained, best_rule(sweep.rules, monitor)
+    trained, baseline = sweep.trials[0].trained, best_baseline(sweep.baselines, monitor)
     assert trained is not None
     if mode_of(monitor) == "min":
         return trained.score != worst(monitor)
-    return (trained.score - (rule[1] if rule else 0.0)) * trained.grids > 1
+    return (trained.score - (baseline[1] if baseline else 0.0)) * trained.grids > 1
 
 
 def _summarize(space: SearchSpace, sweep: SweepMetrics, monitor: str) -> Iterator[str]:
@@ -152,7 +155,7 @@ def _summarize(space: SearchSpace, sweep: SweepMetrics, monitor: str) -> Iterato
     assert best.trained is not None
     first, trained = "The best one", best.trained
     if not _stands_out(sweep, monitor):
-        first = "No trial beats the rules by more than one grid: the first"
+        first = "No trial beats the baselines by more than one grid: the first"
     solved = round(trained.solve_rate * trained.grids)
     yield (
         f"{first} reached a {label_of(monitor)} of {trained.score:.4f} at epoch {trained.epoch}: "
@@ -162,8 +165,8 @@ def _summarize(space: SearchSpace, sweep: SweepMetrics, monitor: str) -> Iterato
     equal = [each.trained.score for each in sweep.trials if each.trained].count(trained.score)
     if equal > 1:
         yield f"{equal} trials share rank 1, and the lowest loss put it first."
-    if rule := best_rule(sweep.rules, monitor):
-        yield f"The best rule that learns nothing, {rule[0]}, reaches {rule[1]:.4f}."
+    if baseline := best_baseline(sweep.baselines, monitor):
+        yield f"The best baseline, {baseline[0]}, reaches {baseline[1]:.4f}."
     if test := sweep.test:
         value = test.metrics[monitor.removeprefix(VALIDATION)]
         yield (

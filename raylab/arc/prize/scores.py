@@ -3,11 +3,11 @@
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from raylab.arc.baselines import baseline_attempts
 from raylab.arc.data.tasks import Grid, Task
-from raylab.arc.grid_metrics import RULES
+from raylab.arc.grid_metrics import BASELINES
 from raylab.arc.prize.votes import TaskAnswers, as_rows
 from raylab.arc.records import AttemptScore, GridRows, PrizeScore, TrainedScore, VotesScore
-from raylab.arc.rules import rule_attempts
 from raylab.arc.scoring.evaluation import UnitScore
 from raylab.core.runs.eval_logs import is_estimated
 
@@ -97,15 +97,15 @@ def prize_score(answers: Mapping[str, TaskAnswers], solutions: Solutions, views:
     )
 
 
-def rule_scores(tasks: Iterable[Task], solutions: Solutions) -> dict[str, PrizeScore]:
+def baseline_scores(tasks: Iterable[Task], solutions: Solutions) -> dict[str, PrizeScore]:
     """Returns the score of each baseline."""
-    scores: dict[str, list[TaskScore]] = {rule: [] for rule in RULES}
+    scores: dict[str, list[TaskScore]] = {baseline: [] for baseline in BASELINES}
     for task in tasks:
         if task.id in solutions:
-            for rule, attempts in rule_attempts(task).items():
+            for baseline, attempts in baseline_attempts(task).items():
                 rows = [(as_rows(first), as_rows(second)) for first, second in attempts]
-                scores[rule].append(score_task(rows, solutions[task.id]))
-    return {rule: _total(shares) for rule, shares in scores.items()}
+                scores[baseline].append(score_task(rows, solutions[task.id]))
+    return {baseline: _total(shares) for baseline, shares in scores.items()}
 
 
 def unit_scores(

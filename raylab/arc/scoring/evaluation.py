@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raylab.arc.baselines import count_baselines
 from raylab.arc.checkpoints import Checkpoint, restore_model
 from raylab.arc.config.sections import ObjectiveConfig, Precision, ScoringConfig
 from raylab.arc.data.batching import Batch, BatchPlan
@@ -23,7 +24,6 @@ from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import as_floats, grid_counts, metric_values, standard_errors
 from raylab.arc.models.base import GridModel, exact_matches, overlay
 from raylab.arc.models.custom import import_model_classes
-from raylab.arc.rules import count_rules
 from raylab.arc.scoring.plan import part_seen
 from raylab.core.runs.eval_logs import is_estimated
 from raylab.core.workers import advance
@@ -133,7 +133,7 @@ def count_pairs(
     return counts.cpu()[torch.tensor(pairs)]
 
 
-def score_rules(
+def score_baselines(
     tasks: Sequence[Task],
     unit_of: Mapping[str, str],
     metric: str,
@@ -145,10 +145,10 @@ def score_rules(
     """
     store, pairs = _queries(tasks, seen)
     return {
-        rule: statistics.fmean(
+        baseline: statistics.fmean(
             score.metrics[metric] for score in _unit_scores(counts, store, pairs, unit_of).values()
         )
-        for rule, counts in count_rules(store, pairs).items()
+        for baseline, counts in count_baselines(store, pairs).items()
     }
 
 

@@ -13,6 +13,7 @@ import torch
 from pytorch_lightning.plugins import CheckpointIO
 from torch.utils.data import DataLoader
 
+from raylab.arc.baselines import baseline_metrics
 from raylab.arc.checkpoints import (
     CHECKPOINTS,
     DIGEST,
@@ -32,7 +33,6 @@ from raylab.arc.grid_metrics import merit
 from raylab.arc.module import ArcModule
 from raylab.arc.optimisation import build_callbacks
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
-from raylab.arc.rules import rule_metrics
 from raylab.arc.training.reporter import Reporter
 from raylab.core.background import Listeners
 from raylab.core.errors import RunError
@@ -79,8 +79,8 @@ class Experiment(pl.LightningDataModule):
         self.val = BatchPlan(sides.store, sides.val, **batches)
         self.module = ArcModule(config, sides, start, epoch_steps=len(self.train), run_id=run_id)
         weights = training.objective.model_dump()
-        self.rules = {} if rank else rule_metrics(sides.store, sides.val, weights)
-        """Metrics of the rules that learn nothing on the validation pairs; only for rank 0."""
+        self.baselines = {} if rank else baseline_metrics(sides.store, sides.val, weights)
+        """Metrics of the baselines on the validation pairs; only for rank 0."""
 
     def train_dataloader(self) -> DataLoader[TrainingStep]:
         """Returns the steps of the trainer's current epoch."""
@@ -260,7 +260,7 @@ class EpochStore(pl.Callback):
             best=best,
             last=epoch,
             history=(*(before.history if before else ()), epoch),
-            rules=self.experiment.rules,
+            baselines=self.experiment.baselines,
         )
 
     def _merit(self, epoch: Epoch) -> float:

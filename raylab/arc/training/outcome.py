@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from raylab.arc.baselines import count_baselines
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.config.jobs import TrainConfig
 from raylab.arc.config.sections import ScoringConfig
@@ -15,7 +16,6 @@ from raylab.arc.metrics import as_floats, group_metrics, sum_by_task, task_inter
 from raylab.arc.models.custom import import_model_classes
 from raylab.arc.pages.models import summary_table, training_page
 from raylab.arc.records import HeldOut, TaskFigures, TrainingMetrics
-from raylab.arc.rules import count_rules
 from raylab.arc.scoring.evaluation import count_pairs
 from raylab.core.config.base import ClusterConfig
 from raylab.core.log import log_line
@@ -60,14 +60,14 @@ def measure_test(config: TrainConfig, sides: Sides, uri: str, share: ClusterConf
     batch_size = config.training.batch_size
     pairs = count_pairs(checkpoint, store, sides.test, batch_size, device, losses)
     counts = sum_by_task(pairs, tasks, len(ids))
-    rules = {
-        rule: sum_by_task(own, tasks, len(ids))
-        for rule, own in count_rules(store, sides.test).items()
+    baselines = {
+        baseline: sum_by_task(own, tasks, len(ids))
+        for baseline, own in count_baselines(store, sides.test).items()
     }
     groups = sides.groups, torch.tensor(sides.group_of_task), weights
     by_group = group_metrics(counts, *groups)
     by_task = group_metrics(counts, ids, torch.arange(len(ids)), weights)
-    rules_by_group = {rule: group_metrics(own, *groups) for rule, own in rules.items()}
+    baselines_by_group = {name: group_metrics(own, *groups) for name, own in baselines.items()}
     kept = TaskFigures.model_fields.keys() - {"pairs"}
     return HeldOut(
         by=config.data.split_by,
@@ -78,11 +78,11 @@ def measure_test(config: TrainConfig, sides: Sides, uri: str, share: ClusterConf
         metrics=as_floats({**task_metrics(counts, weights), LOSS: losses.compute()}),
         intervals=task_intervals(counts, weights),
         groups=by_group,
-        group_rules={
-            group: {rule: own[group].metrics for rule, own in rules_by_group.items()}
+        group_baselines={
+            group: {baseline: own[group].metrics for baseline, own in baselines_by_group.items()}
             for group in by_group
         },
-        rules={rule: as_floats(task_metrics(own, weights)) for rule, own in rules.items()},
+        baselines={n: as_floats(task_metrics(own, weights)) for n, own in baselines.items()},
         by_task={
             task: TaskFigures(pairs=own.grids, **{name: own.metrics[name] for name in kept})
             for task, own in by_task.items()

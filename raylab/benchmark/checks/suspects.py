@@ -66,6 +66,8 @@ class Suspect(Part):
     item: str
     reasons: tuple[Reason, ...]
     """Worst first."""
+    mean: float
+    """The models' mean score, in [0, 1]."""
     text: str
     """Empty, like the target, if no log has it."""
     target: str
@@ -89,7 +91,7 @@ class Suspects(Part):
     all_wrong: int
     effective_models: Figure
     """Number of independent models that the models are worth (Kish)."""
-    lowest: tuple[str, ...]
+    lowest: tuple[Suspect, ...]
     """Items to look at first where no key is suspect: those on which most models agree on another
     answer or, without answers, fail. Nothing says how many have a fault."""
 
@@ -178,30 +180,32 @@ def find_suspects(responses: Responses, judged: pd.DataFrame) -> tuple[Suspects,
     evidence = table["evidence"].fillna(-2.0).round(9).to_dict()
     keys = {name: (-evidence[name], crc32(name.encode())) for name in reasons}
     order = sorted(reasons, key=lambda name: (*_badness(reasons[name][0]), *keys[name]))
-    listed = tuple(
-        Suspect(
+
+    def describe(name: str) -> Suspect:
+        return Suspect(
             item=name,
-            reasons=tuple(reasons[name]),
+            reasons=tuple(reasons.get(name, ())),
+            mean=1 - float(table.at[name, "difficulty"]),
             text=str(described.at[name, "text"]),
             target=str(described.at[name, "target"]),
             answers=dict(count_answers(name).most_common(ANSWERS)),
         )
-        for name in order[:LISTED]
-    )
+
     alike = constant(matrix.scores)
     equal = alike & (table["difficulty"] == table["difficulty"].iloc[0])
-    lowest = () if table["named"].any() else table["evidence"].nlargest(LOWEST).index
+    # Nothing speaks against one of equal items.
+    silent = table["named"].any() or equal.all()
+    lowest = () if silent else table["evidence"].nlargest(LOWEST).index
     counts = Counter(reason.kind for against in reasons.values() for reason in against)
     suspects = Suspects(
-        listed=listed,
+        listed=tuple(map(describe, order[:LISTED])),
         items=len(reasons),
         counts={kind: counts[kind] for kind in Fault if counts[kind]},
         texts=sum(text != "" for text in described["text"]),
         all_right=int((alike & (table["difficulty"] == 0)).sum()),
         all_wrong=int((alike & (table["difficulty"] == 1)).sum()),
         effective_models=count_effective(matrix.scores),
-        # Nothing speaks against one of equal items.
-        lowest=() if equal.all() else tuple(map(str, lowest)),
+        lowest=tuple(describe(str(name)) for name in lowest),
     )
     texts = {name: " ".join(reason.sentence for reason in reasons[name]) for name in order}
     return suspects, pd.Series([texts.get(name, "") for name in judged.index], judged.index)

@@ -200,8 +200,8 @@ def add_up(scores: TreeScores, config: QualityConfig, replicates: int) -> Units:
     models, generations, present = _common_units(scores, config, usable)
     about = table.drop_duplicates("item").set_index("item").reindex(names)
     shares, size = about["weight"].to_numpy(float)[codes], len(units)
-    cluster = about["cluster"].astype(str).to_numpy()
-    keys = np.where(cluster == "", [f"0/{name}" for name in names], [f"1/{c}" for c in cluster])
+    clusters = zip(names, about["cluster"].astype(str), strict=True)
+    keys = [f"1/{cluster}" if cluster else f"0/{name}" for name, cluster in clusters]
     both = shares * cells.to_numpy(float), shares
     matrices = [csc_array((each, (unit, codes)), (size, len(names))) for each in both]
     sums, weights = (np.bincount(unit, each, size) for each in both)
@@ -215,7 +215,7 @@ def add_up(scores: TreeScores, config: QualityConfig, replicates: int) -> Units:
     wanted = [(model, generation) for model in models for generation in generations]
     places = units.get_indexer(wanted).reshape(len(models), len(generations))
     counts = np.bincount(unit, minlength=size).astype(float)[places]
-    alone = pd.DataFrame({"unit": unit, "key": keys[codes]}).drop_duplicates()
+    alone = pd.DataFrame({"unit": unit, "key": np.array(keys, object)[codes]}).drop_duplicates()
     drawn = np.bincount(alone["unit"], minlength=size).astype(float)[places]
     weighted, weights_drawn = totals.transpose(0, 2, 1)[:, :, places]
     return Units(

@@ -204,7 +204,9 @@ def _notes_on_logs(about: Column, responses: Responses | DataError) -> Iterator[
         kinds = join_names([f"{pluralize(n, 'log')} with status {name}" for name, n in counts])
         names = join_names(sorted({*failed["model"]}), MAX_NAMED)
         yield f"the finished samples of {kinds} were read: {names}"
-    if len(bare):
+    if len(bare) and not sampled.any():
+        yield f"no log, such as {bare['path'].iloc[0]}, has samples, so there is no diagnosis"
+    elif len(bare):
         count = pluralize(len(bare), "log without samples is", "logs without samples are")
         yield f"{count} in the four figures only: {join_names([*bare['path']], MAX_NAMED)}"
     if isinstance(responses, Responses):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from raylab.benchmark.checks.diagnosis import ITEMS, Diagnosis, Findings
 from raylab.benchmark.checks.forms import ChangedItem, Forms
 from raylab.benchmark.checks.noise import Noise
-from raylab.benchmark.checks.suspects import Suspect, Suspects
+from raylab.benchmark.checks.suspects import Suspect
 from raylab.benchmark.figures.record import Quality
 from raylab.benchmark.pages.models import (
     TEST_COLUMNS,
@@ -161,15 +161,16 @@ def _item_blocks(diagnosis: Diagnosis) -> Iterator[Block]:
     if diagnosis.models > 1:
         yield describe_agreement(suspects)
     if suspects.listed:
-        yield _suspect_table(suspects, suspects.listed[:FIRST])
+        yield _suspect_table(suspects.listed[:FIRST], suspects.items)
     elif suspects.lowest:
-        yield Table("Items to look at first", ["item"], [[item] for item in suspects.lowest])
+        yield _suspect_table(suspects.lowest)
     if more := suspects.listed[FIRST:SHOWN_SUSPECTS]:
-        table = _suspect_table(suspects, more)
+        table = _suspect_table(more, suspects.items)
         yield block("fold", pluralize(len(more), "more suspect"), [table])
 
 
-def _suspect_table(suspects: Suspects, shown: Sequence[Suspect]) -> Table:
+def _suspect_table(shown: Sequence[Suspect], suspects: int = 0) -> Table:
+    """Returns a table of so many suspects, or of the items to look at where there is none."""
     answers = list[str]()
     for suspect in shown:
         listed = [f"{shorten(text, MAX_ANSWER)} ({n})" for text, n in suspect.answers.items()]
@@ -179,16 +180,19 @@ def _suspect_table(suspects: Suspects, shown: Sequence[Suspect]) -> Table:
     columns = {
         "item": [suspect.item for suspect in shown],
         "why": [" ".join(reason.sentence for reason in suspect.reasons) for suspect in shown],
+        "mean score": ["" if suspects else percent(suspect.mean) for suspect in shown],
         "text": [shorten(suspect.text, MAX_TEXT) for suspect in shown],
         "target": [shorten(suspect.target, MAX_ANSWER) for suspect in shown],
         "models' answers": answers,
     }
     filled = {label: cells for label, cells in columns.items() if any(cells)}
     return Table(
-        "Suspects",
+        "Suspects" if suspects else "Items to look at first",
         [Column(label, text=True) for label in filled],
         list(zip(*filled.values(), strict=True)),
-        f"Worst first, of {suspects.items:,}; `items.parquet` has all.",
+        f"Worst first, of {suspects:,}; `items.parquet` has all."
+        if suspects
+        else "Most models agree on another answer or, without answers, fail.",
     )
 
 

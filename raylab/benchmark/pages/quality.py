@@ -11,7 +11,7 @@ from raylab.core.log import log_line
 from raylab.core.page.page import Block, Section, block
 from raylab.core.page.table import (
     MISSING,
-    RULE,
+    SEPARATOR,
     Cell,
     Column,
     Row,
@@ -119,7 +119,7 @@ def quality_section(
             cells = [Cell(percent(row.get(key)), shade=next(depths)) for key in generations]
             priors = [percent(prior.get(model)) for prior in quality.priors.values()]
             rows.append([model, percent(quality.models[model]), *cells, *priors])
-        rows.append(RULE)
+        rows.append(SEPARATOR)
         baselines = baselines or {}
         for baseline, accuracy in baselines.get(name, {}).items():
             priors = [percent(baselines.get(uri, {}).get(baseline)) for uri in quality.priors]

@@ -81,7 +81,10 @@ def describe_suspects(diagnosis: Diagnosis) -> str:
     if suspects.lowest:
         first = suspects.lowest[0]
         texts = "No text repeats" if suspects.texts else "The logs hold no texts"
-        return f"{texts} and no key is suspect; the first item to look at is {first}."
+        return (
+            f"{texts} and no key is suspect; the first item to look at is {first.item}, with a "
+            f"mean score of {100 * first.mean:.0f} %."
+        )
     return f"None of the {diagnosis.items:,} items is suspect."
 
 

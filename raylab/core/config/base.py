@@ -189,9 +189,9 @@ def command_of(job: str) -> list[str]:
     started = Path(sys.argv[0])
     if started.name == COMMAND:
         return [COMMAND, job]
-    # The script lies beside that which runs, wherever it was started from.
-    folder = started.parent if started.parent.name == "jobs" else Path("jobs")
-    return ["python", str(folder / f"{job}.py")]
+    # The script lies beside that which runs, wherever it was started from, or in the checkout.
+    beside = started.parent / f"{job}.py"
+    return ["python", str(beside if beside.is_file() else Path("jobs", f"{job}.py"))]
 
 
 Keys = tuple[str, ...]

@@ -72,13 +72,18 @@ def fit(
     Raises:
         NoEstimateError: The equations have no single solution.
     """
-    weighted, beta = design * weights[:, None], np.zeros(design.shape[1])
-    for _ in range(MAX_STEPS):
-        mean, slope = design @ beta, np.ones(len(design))
+    # On orthogonal columns, because those of years and incomes make the equations nearly singular.
+    columns, triangle = np.linalg.qr(design)
+    lengths = np.linalg.norm(triangle, axis=0)
+    condition = np.linalg.cond(triangle / np.where(lengths > 0, lengths, 1.0))
+    single = len(design) >= design.shape[1] and condition <= MAX_CONDITION
+    weighted, beta = columns * weights[:, None], np.zeros(columns.shape[1])
+    for _ in range(MAX_STEPS if single else 0):
+        mean, slope = columns @ beta, np.ones(len(design))
         if logistic:
             mean = expit(mean)
             slope = mean * (1 - mean)
-        bread = weighted.T @ (design * slope[:, None])
+        bread = weighted.T @ (columns * slope[:, None])
         scores = weighted * (outcome - mean)[:, None]
         if not np.isfinite(bread).all() or np.linalg.cond(bread) > MAX_CONDITION:
             break
@@ -86,11 +91,13 @@ def fit(
         if np.abs(step).max() < TOLERANCE * (1 + np.abs(beta).max()):
             sums = np.zeros((int(clusters.max()) + 1, len(beta)))
             np.add.at(sums, clusters, scores)
-            inverse, size = np.linalg.inv(bread), len(sums)
+            inverse, size = np.linalg.inv(bread @ triangle), len(sums)
             covariance = inverse @ (sums.T @ sums) @ inverse.T * (size / max(size - 1, 1))
-            return Fit(beta, covariance)
+            return Fit(np.asarray(np.linalg.solve(triangle, beta), float), covariance)
         beta = beta + step
-    raise NoEstimateError("a covariate is the same in all of these cases, or separates the labels")
+    raise NoEstimateError(
+        "a covariate is the same in all these cases, follows from others, or separates the labels"
+    )
 
 
 def predict(

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from raylab.core.errors import DataError
 from raylab.core.printable import join_names, pluralize
 from raylab.core.stats import Array
-from raylab.label.codebooks.codebook import Label
+from raylab.label.codebooks.codebook import Label, quote
 from raylab.label.conclusions.audit import Evidence, LabelledCase
 from raylab.label.conclusions.estimates import Fit, fit
 from raylab.label.config.codebook import FieldConfig
 from raylab.label.config.jobs import ConcludeConfig
+from raylab.label.input.tables import is_missing
 
 MAX_GROUPS = 20
 """Most groups, and values of a covariate in words."""
@@ -116,7 +117,7 @@ class LabelSample:
         expected = labels * float(self.labels[rows].mean())
         if self.target.is_share and min(expected, labels - expected) < events:
             return (
-                f"by the models' labels about {expected:.0f} of {labels} that people labelled have "
+                f"by the models' labels about {expected:.3g} of {labels} that people labelled have "
                 f"it: {events:g} with it and {events:g} without it are needed"
             )
         return ""
@@ -131,21 +132,17 @@ def require_columns(
             f"{config.source}: {pluralize(evidence.waiting, 'case')} are drawn for the audit, and "
             f"people have labelled none: {review} audit=0.1 draws one in ten and opens the page"
         )
-    # NaN is the only value that differs from itself.
-    present = [
-        {key for key, value in case.meta.items() if value not in (None, "") and value == value}
-        for case in evidence.cases
-    ]
     wanted = (config.by, *config.covariates, config.outcome, config.cluster)
-    columns, there = [*dict.fromkeys(filter(None, wanted))], sorted(set[str]().union(*present))
+    columns = [*dict.fromkeys(filter(None, wanted))]
+    there = sorted(set[str]().union(*(case.meta for case in evidence.cases)))
     if unknown := [name for name in columns if name not in there]:
         raise DataError(
             f"the cases of {config.source} have no column {join_names(unknown)}: they have "
             f"{join_names(there or ['none'], MAX_SHOWN)}"
         )
     left_out, kept = Counter(evidence.left_out), list[int]()
-    for place, own in enumerate(present):
-        if missing := [name for name in columns if name not in own]:
+    for place, case in enumerate(evidence.cases):
+        if missing := [name for name in columns if is_missing(case.meta.get(name))]:
             left_out[f"have no {join_names(missing)}"] += 1
         else:
             kept.append(place)
@@ -163,6 +160,12 @@ def as_numbers(values: Sequence[Any]) -> Array | None:
     return numbers if np.isfinite(numbers).all() else None
 
 
+def no_number(values: Sequence[Any]) -> str:
+    """Returns what errors say of a column of words, with the first."""
+    word = quote(next(value for value in values if as_numbers([value]) is None))
+    return f"such as {word}: name a column of numbers, which have a point before decimals"
+
+
 def as_covariates(name: str, values: Sequence[Any]) -> dict[str, Array]:
     """Returns a column of numbers, or of words a column for each but the most frequent one."""
     if (numbers := as_numbers(values)) is not None:
@@ -171,8 +174,8 @@ def as_covariates(name: str, values: Sequence[Any]) -> dict[str, Array]:
     counts = Counter(words).most_common()
     if len(counts) > MAX_GROUPS:
         raise DataError(
-            f"covariates: {name} has {len(counts)} different words: name a column of numbers, or "
-            f"of at most {MAX_GROUPS} words"
+            f"covariates: {name} has {len(counts)} different words {no_number(values)}, or of at "
+            f"most {MAX_GROUPS} words"
         )
     (reference, _), *others = counts
     return {

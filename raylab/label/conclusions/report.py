@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from raylab.core.errors import DataError
+from raylab.core.printable import pluralize
 from raylab.core.runs.records import Figure, Part, Record
 from raylab.core.runs.run import METRICS
 from raylab.core.stats import Array, Interval, Z
@@ -31,6 +32,7 @@ from raylab.label.conclusions.question import (
     as_covariates,
     as_numbers,
     choose_targets,
+    no_number,
     require_columns,
 )
 from raylab.label.config.jobs import ConcludeConfig
@@ -134,13 +136,12 @@ def conclude_cases(
         clusters = np.unique(list(map(str, column(config.cluster))), return_inverse=True)[1]
     groups = [" ".join(str(name).split()) for name in column(config.by)] if config.by else []
     names = [name for name, _ in Counter(groups).most_common()]
-    if len(names) > MAX_GROUPS:
-        raise DataError(
-            f"by={config.by} has {len(names)} groups: name a column with at most {MAX_GROUPS}"
-        )
+    if names and not 1 < len(names) <= MAX_GROUPS:
+        found = pluralize(len(names), "group")
+        raise DataError(f"by={config.by} has {found}: name a column with 2 to {MAX_GROUPS}")
     # All cases are a group without a name.
     divisions = [([""], np.ones((len(cases), 1)))]
-    if len(names) > 1:
+    if names:
         members = [[own == name for name in names] for own in groups]
         divisions.append((names, np.array(members, float)))
     covariates = dict[str, Array]()
@@ -148,7 +149,8 @@ def conclude_cases(
         covariates |= as_covariates(name, column(name))
     outcome = None
     if config.outcome is not None and (outcome := as_numbers(column(config.outcome))) is None:
-        raise DataError(f"outcome={config.outcome} holds words: name a column of numbers")
+        words = no_number(column(config.outcome))
+        raise DataError(f"outcome={config.outcome} holds words {words}")
     conclusions, scores = list[Conclusion](), np.array([case.score for case in cases])
     for target in choose_targets(taxonomy, config, cases):
         labels = np.array([target.value(case.label) for case in cases])

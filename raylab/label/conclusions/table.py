@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,8 @@ from raylab.label.codebooks.codebook import Label, quote
 from raylab.label.conclusions.audit import Evidence, LabelledCase
 from raylab.label.config.codebook import FieldConfig
 from raylab.label.config.jobs import CasesConfig, ConcludeConfig
-from raylab.label.input.tables import Columns, RowFault, read_rows
+from raylab.label.input.tables import Columns, RowFault, is_missing, read_rows
 
-MISSING = ("", "na", "nan", "<na>", "n/a", "#n/a", "null", "[]", "-")
-"""Missing values as programs and people write them, in lower case."""
 MAX_LABELS = 100
 """Most different labels that are words."""
 MAX_CODES = 10
@@ -91,7 +89,10 @@ def read_table(
     if not rows:
         raise DataError(f"{where} has no rows")
     columns = (*config.models, *config.people)
-    cells = [{name: _as_label(row.get(name)) for name in columns} for _, row in rows]
+    cells = [
+        {name: _as_label(row.get(name), f"{where}, {place}: {name}") for name in columns}
+        for place, row in rows
+    ]
     models, people = (_count(cells, names) for names in (config.models, config.people))
     if not people:
         raise DataError(
@@ -205,11 +206,18 @@ def _read_rows(
         )
 
 
-def _as_label(value: object) -> str | None:
+def _as_label(value: object, place: str) -> str | None:
     """Returns a cell as text, numbers in their shortest form; None if it is missing."""
-    text = " ".join(str("" if value is None else value).split())
-    if text.lower() in MISSING:
+    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    if len(items) > 1:
+        raise DataError(
+            f"{place} is {quote(value)}, several labels: give each person a column, or each label "
+            "one of 0 and 1"
+        )
+    value = next(iter(items), None)
+    if is_missing(value):
         return None
+    text = " ".join(str(value).split())
     # A column of whole numbers and blanks is written with fractions: 1.0.
     return f"{float(text):.12g}" if _is_number(text) else text
 
@@ -237,8 +245,11 @@ def _odd_labels(models: Counter[str], people: Counter[str], are_numbers: bool) -
                 "label or nothing."
             )
     words = [name for name in every if not _is_number(name)]
-    if 0 < sum(every[name] for name in words) <= (1 - NUMERIC) * every.total():
-        yield f"The labels are counted and not averaged: {quote(words[0])} is no number."
+    commas = [name for name in words if _is_number(name.replace(",", "."))]
+    if commas or 0 < sum(every[name] for name in words) <= (1 - NUMERIC) * every.total():
+        point = ": write decimals with a point" if commas else ""
+        odd = quote((commas or words)[0])
+        yield f"The labels are counted and not averaged: {odd} is no number{point}."
 
 
 def _read_chance(where: str, place: str, row: Mapping[str, Any], column: str | None) -> float:

@@ -43,8 +43,8 @@ def _without_markup(text: str) -> str:
 
 def _check_field(name: str) -> str:
     if not FIELD.fullmatch(name):
-        signs = "small letters, digits and _"
-        raise ValueError(f"{name[:60]!r} is no name: it should have at most 31 {signs}")
+        form = "begin with a letter and have at most 31 small letters, digits and _"
+        raise ValueError(f"{name[:60]!r} is no name: it should {form}")
     return name
 
 
@@ -65,8 +65,9 @@ def _check_labels(value: object) -> object:
     def problems() -> Iterator[tuple[str, str]]:
         for name in names:
             if not LABEL.fullmatch(name):
-                signs = "letters, digits, blanks and . ' + / & ? ! ( ) % # @ $ = - _"
-                yield name, f"{name[:60]!r} is no name: it should have at most 60 {signs}"
+                form = "begin and end with a letter or digit, and have at most 60 letters, digits, "
+                form += "blanks and . ' + / & ? ! ( ) % # @ $ = - _"
+                yield name, f"{name[:60]!r} is no name: it should {form}"
             if name.casefold() in NO_LABELS:
                 yield name, f"{name} is what a reviewer says without a label: rename it"
         # All that begin with a label follow it in this order, so neighbours are enough.

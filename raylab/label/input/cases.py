@@ -6,7 +6,7 @@ A file has rows `{id, description, gold?, candidate?: {code, rationale}, meta?}`
 
 `cases.id`, `cases.text` and `cases.gold` name other columns; those that are left go into meta. Rows
 that cannot be used are told together when all are read, and end the run or, with
-`cases.skip_unusable`, are left out. Memory holds one batch of rows, and all ids.
+`cases.skip_unusable`, are left out. Memory holds one batch of rows, all ids and hashes of texts.
 """
 
 import hashlib
@@ -35,10 +35,17 @@ from raylab.core.config.schema import explain
 from raylab.core.config.yaml import plain_value
 from raylab.core.errors import ConfigError, DataError, LabelError
 from raylab.core.files import Place
-from raylab.core.printable import join_names
+from raylab.core.printable import join_names, pluralize
 from raylab.label.codebooks.codebook import AnswerError, Codebook, Label, quote
 from raylab.label.config.jobs import AnnotateConfig, CasesConfig
-from raylab.label.input.tables import MAX_SHOWN, Columns, RowFault, meta_key, read_rows
+from raylab.label.input.tables import (
+    MAX_SHOWN,
+    Columns,
+    RowFault,
+    is_missing,
+    meta_key,
+    read_rows,
+)
 
 KINDS = ("no text", "NUL")
 """Kinds of faults of a text, which need no name of a column."""
@@ -156,7 +163,7 @@ def _conclude(sources: Sequence["_Source"], skip: bool) -> list[str]:
         way_out = "repair the rows, or leave them out with cases.skip_unusable=true"
         raise DataError("\n".join([*problems, way_out]))
     left_out = [f"Left out by cases.skip_unusable: {source}." for source in unusable]
-    return left_out + [note for source in sources for note in source.columns.notes()]
+    return left_out + [note for source in sources for note in source.notes()]
 
 
 class _Source:
@@ -173,7 +180,7 @@ class _Source:
         self.codebook, self.prefix, self.columns = codebook, prefix, Columns(location, config)
         self.rows, self.unusable, self.shown = 0, 0, list[str]()
         self._location, self._encoding, self._longest = location, config.encoding, longest
-        self._places = dict[str, list[str]]()
+        self._places, self._texts = dict[str, list[str]](), set[int]()
 
     def __str__(self) -> str:
         kinds = "; ".join(
@@ -189,6 +196,7 @@ class _Source:
             case = row if isinstance(row, RowFault) else self._case(row, place, ids)
             if isinstance(case, Case):
                 ids.add(case.id)
+                self._texts.add(hash(case.description))
                 yield case
                 continue
             self.unusable += 1
@@ -200,6 +208,14 @@ class _Source:
         if self.columns.seen:
             # Objects have no head, so only the last one shows that all lack a column.
             self.columns.require()
+
+    def notes(self) -> Iterator[str]:
+        """Yields sentences on what a reader may not expect."""
+        yield from self.columns.notes()
+        # A row for each person, or each label, of a text.
+        if repeated := self.rows - self.unusable - len(self._texts):
+            repeat = pluralize(repeated, "row repeats", "rows repeat")
+            yield f"{self._location}: {repeat} the text of another, and each counts."
 
     def _case(self, row: object, place: str, ids: set[str]) -> Case | RowFault:
         if not isinstance(row, dict):
@@ -306,53 +322,67 @@ def _as_text(value: object) -> object:
 def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label | None]:
     codebook = _source(info).codebook
     if isinstance(value, dict) and codebook.fields:
-        value = _read_cells(codebook, cast("dict[str, object]", value)) or None
-    text = _as_text(value)
-    if not _is_there(text):
+        value = _read_cells(codebook, cast("dict[str, object]", value))
+    if not _is_there(value) or value == {}:
         return None, None
-    problem = f"should be left out, or be text such as {quote(codebook.examples[0])}"
-    if first := next(iter(codebook.fields), None):
-        problem += f", or have a column for each field, as in cases.gold={{{first}: {first}}}"
     try:
-        if not isinstance(text, str):
-            raise ValueError(problem)
-        label = codebook.parse_gold(text)
+        label = codebook.parse_gold(_in_json(_readable(codebook, value)))
     except LabelError as error:
-        raise ValueError(f"{problem}; {str(error).splitlines()[0]}") from None
+        if is_missing(value):
+            return None, None
+        problem = f"should be left out, or be text such as {quote(codebook.examples[0])}"
+        if first := next(iter(codebook.fields), None):
+            problem += f", or have a column for each field, as in cases.gold={{{first}: {first}}}"
+        raise ValueError(f"{problem}; {error}") from None
     if not label.parts:
-        raise ValueError(f"{problem}; it has no field that is compared")
-    return text, label
+        raise ValueError("has no field that is compared: leave it out")
+    return _in_json(value), label
 
 
 def _read_cells(codebook: Codebook, cells: dict[str, object]) -> dict[str, object]:
-    """Returns the values of fields as the codebook reads them: as they are, a list, or a number."""
+    """Returns the values of fields as the codebook reads them."""
     read, problems = dict[str, object](), dict[str, str]()
     for name, value in cells.items():
         if not _is_there(value):
             continue
-        ways = [value]
-        if isinstance(value, str):
-            ways.append(plain_value(value.strip()[:MAX_ID_BYTES].replace(",", ".")))
-            ways.append([each.strip() for each in re.split(r"[,;|\n]", value) if each.strip()])
-        ways += [int(way) for way in ways if isinstance(way, float) and way.is_integer()]
-        reasons = list[str]()
-        for way in ways:
-            try:
-                codebook.parse_gold(json.dumps({name: way}))
-            except LabelError as error:
-                problem = str(error)
-                if isinstance(error, AnswerError):
-                    problem = error.problems.get(name, problem)
-                reasons.append(problem)
-            else:
-                read[name] = way
-                break
-        else:
-            # That a text is no list is no help to people.
-            problems[name] = next((each for each in reasons if "be a list" not in each), reasons[0])
+        try:
+            read[name] = _readable(codebook, value, name)
+        except LabelError as error:
+            if not is_missing(value):
+                problems[name] = str(error)
     if problems:
         raise PydanticCustomError("gold", "{fields}", {"fields": problems})
     return read
+
+
+def _readable(codebook: Codebook, value: object, field: str = "") -> object:
+    """Returns a value as it is, the only one of a list, a number or a list: what can be read.
+
+    Raises:
+        LabelError: Nothing can; the first reason, but not that a text is no list.
+    """
+    ways, reasons = [value], list[str]()
+    if field in codebook.questions:
+        ways += cast("list[object]", value) if isinstance(value, list) and len(value) == 1 else []
+        if isinstance(value, str):
+            ways.append(plain_value(value.strip()[:MAX_ID_BYTES].replace(",", ".")))
+            split = (re.split(marks, value) for marks in (r"[,;|\n]", "#"))
+            ways += [[own for each in parts if (own := each.strip())] for parts in split]
+        ways += [int(way) for way in ways if isinstance(way, float) and way.is_integer()]
+    for way in ways:
+        try:
+            codebook.parse_gold(_in_json({field: way} if field else way))
+        except LabelError as error:
+            own = error.problems.get(field) if isinstance(error, AnswerError) else None
+            reasons.append(own or str(error).splitlines()[0])
+        else:
+            return way
+    raise LabelError(next((each for each in reasons if "be a list" not in each), reasons[0]))
+
+
+def _in_json(value: object) -> str:
+    """Returns a text as it is, and another value in JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _check_bait(bait: list[str], info: ValidationInfo) -> list[str]:

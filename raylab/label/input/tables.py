@@ -8,8 +8,9 @@ import io
 import json
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
 import pyarrow.parquet as pq
@@ -38,6 +39,8 @@ FOREIGN = re.compile("[^\0-\x7f\ufffd]")
 """A character beyond ASCII, which proves the encoding that could read it."""
 MEANINGS = ("trap", "reviewed", "open_book", "bait")
 """Keys of meta that mean something to raylab; a column of that name is the file's own affair."""
+MISSING = ("", "na", "nan", "<na>", "n/a", "#n/a", "null", "[]", "-")
+"""Missing values as programs and people write them, in lower case."""
 BATCH_ROWS = 16
 """Few rows of Parquet at a time: a text that a file holds once may stand in each of them."""
 
@@ -126,6 +129,11 @@ def meta_key(column: str) -> str:
     return f"{column} (column)" if column in MEANINGS else column
 
 
+def is_missing(value: object) -> bool:
+    """Returns True for null, NaN, and what is written in their place."""
+    return value is None or " ".join(str(value).split()).lower() in MISSING
+
+
 def _fold(name: str) -> str:
     return " ".join(name.split()).casefold()
 
@@ -201,22 +209,12 @@ class _Text:
         is_stated = self._head.startswith("sep=")
         # The right separator gives the most wanted columns; of equal ones, the most columns.
         mark = self._head[4] if is_stated else max(",;\t|", key=rank)
-        # The limit of Python's module is close to the longest text.
-        csv.field_size_limit(LINE_BYTES)
-        table = csv.reader(self._lines(), delimiter=mark, strict=True)
-        if is_stated:
-            next(table)
         names = list[str]()
-        for number in count(1):
+        for number, cells in enumerate(self._cells(mark, skip=int(is_stated)), 1):
             place = f"row {number}"
-            try:
-                cells = next(table, None)
-            except csv.Error as error:
-                problem = f"its quotation marks do not fit ({error}): double those within a text"
-                yield place, RowFault("quotation marks", problem)
+            if isinstance(cells, RowFault):
+                yield place, cells
                 continue
-            if cells is None:
-                return
             # A row of blanks has a number in a spreadsheet, and is no row.
             if not any(map(str.strip, cells)):
                 continue
@@ -236,9 +234,50 @@ class _Text:
             else:
                 yield place, lost or dict(zip(names, cells, strict=False))
 
+    def _cells(self, mark: str, skip: int) -> Iterator[list[str] | RowFault]:
+        """Yields the cells of rows, blank or not, behind some lines."""
+        lines, ahead = islice(self._lines(), skip, None), deque[str]()
+        taken, width = list[str](), 0
+
+        def take() -> Iterator[str]:
+            while line := ahead.popleft() if ahead else next(lines, ""):
+                taken.append(line)
+                yield line
+
+        # The limit of Python's module is close to the longest text.
+        csv.field_size_limit(LINE_BYTES)
+        table = csv.reader(take(), delimiter=mark, strict=True)
+        while True:
+            taken.clear()
+            try:
+                cells = next(table, None)
+            except csv.Error as error:
+                # A quotation mark that is none has taken the rows below into its text.
+                ahead.extendleft(reversed(taken[1:]))
+                table = csv.reader(take(), delimiter=mark, strict=True)
+                # Many programs write no quotation marks around texts between tabs.
+                cells = taken[0].rstrip("\r\n").split(mark)
+                if mark != "\t" or len(cells) != width:
+                    problem = (
+                        f"its quotation marks do not fit ({error}): double those within a text"
+                    )
+                    yield RowFault("quotation marks", problem)
+                    continue
+            if cells is None:
+                return
+            width = width or len(cells)
+            yield cells
+
     def objects(self) -> Rows:
         """Yields the objects of a JSON list, or those of lines that are not blank."""
-        if not self._head.lstrip("\ufeff \t\r\n").startswith("["):
+        start = self._head.lstrip("\ufeff \t\r\n")
+        if not start.startswith("["):
+            # A line of an object that is written over several ends in one of these.
+            if (first := start.partition("\n")[0].rstrip()).endswith(("{", "[", ",")):
+                raise DataError(
+                    f"{self._where} begins with {quote(first)}, an object over several lines: "
+                    "write a list of objects, or each on a line of its own"
+                )
             for number, line in enumerate(self._lines(), 1):
                 if line.strip():
                     yield (place := f"line {number}"), self._parse(line, place)

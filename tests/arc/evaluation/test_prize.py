@@ -57,7 +57,7 @@ def test_the_run_has_answers_scores_submission_and_page(tree: Path):
     score = metrics["prize"]["one"]["published"]
     assert score["tasks"] == 3
     assert [point["views"] for point in score["curve"]] == [1, 2, 4]
-    assert set(metrics["prize_rules"]) == set(metrics["rules"])
+    assert set(metrics["prize_baselines"]) == set(metrics["baselines"])
     assert metrics["models"]["one"]["published"] == score["two_attempts"]
     for task in TASKS:
         with (tree / f"scores/one/published/{task}.json").open("rb") as file:
@@ -137,7 +137,7 @@ def test_where_nothing_is_solved_it_is_said_in_counts(storage: Path, tmp_path: P
     assert f"No model solves a test output of 3 tasks with {outputs} test outputs." in page
     assert f"{outputs} attempts of wrong are missing or no grid, and count as wrong." in page
     assert "0 of 3" in page and "0.00 % ±" not in page
-    assert "No rule that learns nothing solves any." in page
+    assert "No baseline solves any." in page
     # The first attempt has another size, and the second is missing.
     assert "1 by 1 instead of" in page and "no grid instead of" in page
     assert "0 by 0" not in page

@@ -40,7 +40,7 @@ def test_every_model_and_rule_is_scored_on_the_tasks_that_no_model_has_seen(
     units = read_json(tree / "scores.json")["units"]
     assert len(units) == 2 and not seen & units.keys()
     metrics = read_json(tree / "metrics.json")
-    means, rules = metrics["models"], metrics["rules"]
+    means, baselines = metrics["models"], metrics["baselines"]
     scored = [(model, generation) for model, by in means.items() for generation in by]
     assert scored == list(product(("one", "two"), ("published", "seed-1")))
     for model, generation in scored:
@@ -49,10 +49,10 @@ def test_every_model_and_rule_is_scored_on_the_tasks_that_no_model_has_seen(
         values = [metrics_in(path)["accuracy"] for path in files]
         assert means[model][generation] == pytest.approx(sum(values) / len(values))
     assert means["one"]["published"] != means["one"]["seed-1"]
-    assert list(rules) == ["copy_source", "previous_cell", "copy_else_previous"]
-    assert all(list(by) == ["published", "seed-1"] for by in rules.values())
-    assert all(0 < value < 1 for by in rules.values() for value in by.values())
-    assert read_json(tree / "scores-rules.json")["rules"] == rules
+    assert list(baselines) == ["copy_source", "previous_cell", "copy_else_previous"]
+    assert all(list(by) == ["published", "seed-1"] for by in baselines.values())
+    assert all(0 < value < 1 for by in baselines.values() for value in by.values())
+    assert read_json(tree / "scores-baselines.json")["baselines"] == baselines
     assert read_json(tree / "record.json")["finished"]
     diagnosis = read_json(tree / "diagnosis.json")
     assert (diagnosis["models"], diagnosis["items"]) == (2, 2)

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from raylab.arc.grid_metrics import RuleMetrics
+from raylab.arc.grid_metrics import BaselineMetrics
 from raylab.arc.pages.sweep import SHOWN_TRIALS, sweep_page
 from raylab.arc.records import HeldOut
 from raylab.arc.sweep import SweepMetrics, Trial
@@ -13,7 +13,7 @@ from tests.core.runs.records import run_record
 from tests.together.runs import SPACE
 
 MONITOR = "val_dense_grid_objective"
-RULES = {"copy_source": {"dense_grid_objective": 0.2, "solve_rate": 0.0}}
+BASELINES = {"copy_source": {"dense_grid_objective": 0.2, "solve_rate": 0.0}}
 
 
 def trial(name: str, score: float | None, failure: str | None = None) -> Trial:
@@ -26,9 +26,11 @@ def history(score: float) -> list[dict[str, float]]:
     return [{"epoch": epoch, MONITOR: score * epoch / 100} for epoch in range(1, 101)]
 
 
-def render(*trials: Trial, test: HeldOut | None = None, rules: RuleMetrics = RULES) -> str:
+def render(
+    *trials: Trial, test: HeldOut | None = None, baselines: BaselineMetrics = BASELINES
+) -> str:
     histories = {each.trial: history(each.trained.score) for each in trials if each.trained}
-    sweep = SweepMetrics(trials=trials, rules=rules, test=test)
+    sweep = SweepMetrics(trials=trials, baselines=baselines, test=test)
     record = run_record(job="tune", name="night", config={"space": SPACE})
     best = "training:\n  lr: 0.1\n"
     return render_page(sweep_page("/runs/night", record, sweep, histories, MONITOR, best))
@@ -45,9 +47,20 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     assert ["2", "champion lr=b", "12.50 %", "0.2500", "0.5000", "+0.062", *ends, "b"] in page.rows
     failed = ["-", "champion lr=c: no memory", "-", "failed", "-", "-", "-", "-", "-", "c"]
     assert failed in page.rows
-    rule = ["-", "best rule: copy the source", "0.00 %", "0.2000", "-", "-", "-", "-", "-", "-"]
-    assert rule in page.rows
-    assert "The best rule that learns nothing, copy the source, reaches 0.2000." in page.text
+    baseline = [
+        "-",
+        "best baseline: copy the source",
+        "0.00 %",
+        "0.2000",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+    ]
+    assert baseline in page.rows
+    assert "The best baseline, copy the source, reaches 0.2000." in page.text
     assert "jobs/train.py --config /runs/night/best.yaml" in page.text
     assert "lr: 0.1" in page.text
     assert ["training.lr", "0.0003 to 0.005, logarithmic", "a"] in page.rows
@@ -55,10 +68,10 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
 
 
 @pytest.mark.parametrize(
-    ("scores", "rules", "green"),
+    ("scores", "baselines", "green"),
     [
-        ((0.5, 0.25), RULES, True),
-        ((0.2, 0.0), RULES, False),
+        ((0.5, 0.25), BASELINES, True),
+        ((0.2, 0.0), BASELINES, False),
         ((0.0, 0.0), {}, False),
         # One of the 72 validation grids, and two.
         ((1 / 72, 0.0), {}, False),
@@ -66,12 +79,12 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     ],
 )
 def test_a_trial_that_learnt_nothing_is_no_best_one(
-    scores: tuple[float, ...], rules: RuleMetrics, green: bool
+    scores: tuple[float, ...], baselines: BaselineMetrics, green: bool
 ):
     trials = tuple(trial(f"t{place}", score) for place, score in enumerate(scores))
-    html = render(*trials, rules=rules)
+    html = render(*trials, baselines=baselines)
     assert ('class="best"' in html) is ("The best one" in html) is green
-    assert ("No trial beats the rules by more than one grid: the first" in html) is not green
+    assert ("No trial beats the baselines by more than one grid: the first" in html) is not green
 
 
 def test_equal_trials_share_a_rank_and_kinds_of_models_are_marked():

@@ -13,7 +13,7 @@ from raylab.arc.config.sections import DataConfig, TaskSource
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Grid, Pair, Task
 from raylab.arc.evaluation.prize import read_submission, submission_bytes
-from raylab.arc.prize.scores import prize_score, rule_scores, solutions_of
+from raylab.arc.prize.scores import baseline_scores, prize_score, solutions_of
 from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers, as_rows
 from raylab.core.errors import DataError
 from raylab.core.files import Place
@@ -157,7 +157,7 @@ def test_a_submission_of_others_has_its_score_over_all_tasks_or_an_error(
 
 def test_rules_have_two_attempts_too():
     one, two = task("12", "12", "01", "01", id_="one"), task("12", "12", "01", "00", id_="two")
-    scores = rule_scores([one, two], solutions_of([one, two]))
+    scores = baseline_scores([one, two], solutions_of([one, two]))
     assert {score.two_attempts for score in scores.values()} == {1.0}
     assert {score.first_attempt for score in scores.values()} == {0.5}
 

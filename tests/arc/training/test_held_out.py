@@ -55,11 +55,11 @@ def test_the_test_is_of_the_test_tasks_alone(select_on_test: bool) -> None:
     assert {group: own.grids for group, own in figures.groups.items()} == {
         group: score.grids for group, score in by_group.items()
     }
-    # Every group has the rules too, and their exact grids are those of all groups.
-    assert figures.rules.keys() == {"copy_source", "previous_cell", "copy_else_previous"}
-    for rule, metrics in figures.rules.items():
+    # Every group has the baselines too, and their exact grids are those of all groups.
+    assert figures.baselines.keys() == {"copy_source", "previous_cell", "copy_else_previous"}
+    for baseline, metrics in figures.baselines.items():
         right = sum(
-            figures.group_rules[group][rule]["grid_accuracy"] * own.grids
+            figures.group_baselines[group][baseline]["grid_accuracy"] * own.grids
             for group, own in figures.groups.items()
         )
         assert metrics["grid_accuracy"] == pytest.approx(right / expected.grids, abs=1e-6)

@@ -87,7 +87,7 @@ def test_equal_suspects_are_in_no_alphabetical_order() -> None:
 def test_without_answers_items_are_ranked_and_none_is_named() -> None:
     suspects = suspect({7: "BBBBBB"}, answer="")
     assert not suspects.listed and len(suspects.lowest) == LOWEST
-    assert "i07" in suspects.lowest
+    assert "i07" in [each.item for each in suspects.lowest]
 
 
 def test_a_record_has_the_worst_of_many() -> None:

@@ -247,6 +247,9 @@ def test_weak_models_name_none_but_rank_them(gsm8k: Any) -> None:
     models = [name for name in gsm8k.columns[2:] if not name.startswith(ZEROEVAL)]
     findings, faulty = diagnose_models(gsm8k, models)
     assert findings.diagnosis.suspects.items == 0
-    assert faulty[list(findings.diagnosis.suspects.lowest)].mean() >= 0.5
+    lowest = findings.diagnosis.suspects.lowest
+    assert faulty[[each.item for each in lowest]].mean() >= 0.5
+    right = gsm8k[models].eq(gsm8k["key"], axis=0).mean(axis=1)
+    assert [each.mean for each in lowest] == pytest.approx([right[each.item] for each in lowest])
     first = findings.items.sort_values("evidence", ascending=False).index[:20]
     assert faulty[list(first)].mean() >= 0.5

@@ -685,7 +685,7 @@ REFUSED: dict[str, tuple[Write, str, dict[str, Any]]] = {
     "a column twice": (texts(t_csv="model,item,score,score\n"), "several columns called score", {}),
     "other encoding": (texts(t_csv="model\0,item\n"), "is not UTF-8", {}),
     "bare reducers": (BARE, "choice/max was read", {}),
-    "bare log": (BARE, "1 log without samples is", {}),
+    "bare log": (BARE, "has samples, so there is no diagnosis", {}),
     "no samples": (
         logs(*(log("x", file=f"m{n}/g{g}/deep.json") for n, g in np.ndindex(2, 2))),
         "the logs have no samples",

@@ -90,7 +90,7 @@ def test_files_at_any_depth_are_read(tmp_path: Path):
     (directory / "notes.txt").touch()
     (directory / "loop").symlink_to(directory)
     scores = read(tmp_path)
-    rows = [("m", "g", "a.json", 0.1, 1.0), ("m", "g", "deep/x.json/b.json", 0.2, 1.0)]
+    rows = [("m", "g", "a.json", "", 0.1, 1.0), ("m", "g", "deep/x.json/b.json", "", 0.2, 1.0)]
     assert list(scores.table.itertuples(index=False, name=None)) == rows
     assert scores.skipped == {"m": []}
 

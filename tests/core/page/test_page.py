@@ -73,7 +73,7 @@ def pipeline(_: Path) -> content_of.Page:
         tree=HOSTILE,
         quality=tree,
         examples=[example(HOSTILE, [[1]], {HOSTILE: [[1]]})],
-        rules={HOSTILE: {HOSTILE: 0.5}},
+        baselines={HOSTILE: {HOSTILE: 0.5}},
     )
 
 

@@ -163,7 +163,7 @@ def test_means_and_regressions_correct_labels_on_either_side(world: World) -> No
         ({"field": "x"}, "has the fields topic, urgency and quote"),
         ({"field": "quote"}, "field=quote is a text, which has no share and no mean"),
         ({"outcome": "team"}, "outcome=team holds words"),
-        ({"by": "author"}, "by=author has 60 groups: name a column with at most 20"),
+        ({"by": "author"}, "by=author has 60 groups: name a column with 2 to 20"),
     ],
 )
 def test_what_cannot_be_asked_is_told(world: World, keys: dict[str, Any], message: str) -> None:

@@ -49,6 +49,14 @@ def test_regressions_have_the_errors_of_statsmodels_clusters(
     # statsmodels has no correction for the number of clusters here.
     measured = np.sqrt(np.diag(own.covariance) * 49 / 50)
     assert measured == pytest.approx(errors, abs=1e-7)
+    # Of years, incomes and seconds the slope is that of X by their unit.
+    for start, unit in ((2018.0, 5.0), (0.0, 1e12), (1.6e9, 86400.0)):
+        moved = np.column_stack((np.ones(400), start + unit * X))
+        same = fit(moved, Y, weights.astype(float), PLACES // 8, logistic=logistic)
+        slope, error = same.contrast(np.array([0.0, unit]))
+        assert (slope, error * np.sqrt(49 / 50)) == pytest.approx(
+            (coefficients[1], errors[1]), abs=1e-7
+        )
 
 
 def test_corrected_estimates_are_those_of_prediction_powered_inference() -> None:
@@ -59,8 +67,11 @@ def test_corrected_estimates_are_those_of_prediction_powered_inference() -> None
 
 
 def test_equations_without_a_single_solution_are_refused() -> None:
-    with pytest.raises(NoEstimateError):
-        fit(np.ones((9, 2)), np.arange(9.0), np.ones(9), np.arange(9))
+    wide = np.vander(np.arange(1.0, 4.0), 4)
+    for design in (np.ones((9, 2)), np.zeros((9, 1)), wide):
+        rows = np.arange(len(design))
+        with pytest.raises(NoEstimateError):
+            fit(design, rows.astype(float), np.ones(len(rows)), rows)
     split = np.column_stack((np.ones(9), np.arange(9)))
     with pytest.raises(NoEstimateError):
         fit(split, (np.arange(9) > 4).astype(float), np.ones(9), np.arange(9), logistic=True)

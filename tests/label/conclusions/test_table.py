@@ -96,9 +96,26 @@ def test_rows_without_a_label_of_the_model_are_left_out(answers: pd.DataFrame) -
         assert conclude(table).loc["A", "naive_cases"] == ROWS * 9 // 10
 
 
-def respell(**names: str) -> Callable[[pd.DataFrame], Any]:
-    """The labels of people, some of them written otherwise."""
-    return lambda table: table["people"].replace(names)
+def test_missing_values_of_other_columns_are_no_group_and_no_word(answers: pd.DataFrame) -> None:
+    """R writes NA, spreadsheets blanks or n/a."""
+    place = answers.index % 20
+    team = np.select([place == 0, place == 1, place < 12], ["NA", " ", "north"], "south")
+    days = (answers.index % 7).astype(str).where(place > 1, "n/a")
+    table = answers.assign(team=team, days=days)
+    with pytest.warns(UserWarning, match="have no team: 60"):
+        rows = conclude(table, by="team", labels=["A"])
+    assert sorted(rows["term"]) == ["", "north", "south", "south - north"]
+    for name in ("north", "south"):
+        own = answers.loc[team == name, "model"] == "A"
+        assert rows.set_index("term").loc[name, "naive"] == pytest.approx(own.mean())
+    with pytest.warns(UserWarning, match="have no days: 60"):
+        rows = conclude(table, covariates=["days"], labels=["A"])
+    assert [*rows["term"]] == ["days"]
+
+
+def respell(column: str = "people", **names: str) -> Callable[[pd.DataFrame], Any]:
+    """The labels of people or a model, some of them written otherwise."""
+    return lambda table: table[column].replace(names)
 
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -111,6 +128,13 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a text": ({"model": lambda t: t.index.map("Text {}".format)}, {}, "words, such as 'Text"),
     "no column": ({}, {"models": "gpt"}, "no column gpt: it has 'subject', 'key', 'model'"),
     "no group": ({}, {"by": "team"}, "no column team"),
+    "several labels": ({"people": lambda t: t["key"].map(lambda key: [key, "A"])}, {},
+                       r"row 1: people is .* several labels: give each person a column"),
+    "decimal commas": ({"days": "8,5"}, {"outcome": "days"}, "words such as '8,5': name a column "
+                       "of numbers, which have a point"),
+    "many words": ({"days": lambda t: t.index.map("{},5".format)}, {"covariates": ["days"]},
+                   "600 different words such as '0,5'"),
+    "one group": ({"team": "red"}, {"by": "team"}, "by=team has 1 group: name a column with 2 to"),
     "no chance": ({"chance": 0.0}, {"chance": "chance"}, r"row \d+: chance is '?0.0'?, where"),
 }  # fmt: skip
 
@@ -150,9 +174,11 @@ def test_a_sample_that_is_not_random_is_doubted(
         ({"model": lambda t: t["model"].map({"A": 1, "B": 2, "C": 3, "D": 4}),
           "people": lambda t: t["people"].map({"A": 1, "B": 2, "C": 3, "D": 4})},
          r"averaged: labels=\[1,2,3,4\] counts them"),
+        ({name: respell(column=name, A="1,5", B="2", C="3", D="4") for name in ("model", "people")},
+         "'1,5' is no number: write decimals with a point"),
         ({"id": lambda t: t.index // 2}, "300 rows repeat the id of another"),
     ],
-    ids=["people alone", "codes", "copies"],
+    ids=["people alone", "codes", "decimal commas", "copies"],
 )  # fmt: skip
 def test_a_notebook_is_warned_of_what_labels_may_mean_otherwise(
     answers: pd.DataFrame, columns: dict[str, Any], note: str
@@ -171,6 +197,14 @@ def test_a_label_that_models_never_give_has_the_share_of_people(answers: pd.Data
         wilson(said / 200, 200), abs=0.005
     )
     assert pd.isna(row["corrected"]) and "by the models' labels about 0 of 200" in row["reason"]
+
+
+def test_a_number_below_the_least_does_not_look_like_it() -> None:
+    row = np.arange(300)
+    table = pd.DataFrame({"model": np.where(row % 10, "no", "yes")})
+    table["people"] = table["model"].where(row * 7 % 300 < 78)
+    # A tenth of 78.
+    assert "about 7.8 of 78 that people" in conclude(table).loc["yes", "reason"]
 
 
 def test_names_that_occur_twice_and_encodings_are_told(tmp_path: Path) -> None:

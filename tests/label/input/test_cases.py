@@ -181,6 +181,15 @@ def test_rows_without_ids_are_numbered_as_in_a_spreadsheet(tmp_path: Path) -> No
     ]
 
 
+def test_rows_of_several_people_on_one_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("coder,description,gold\n1,x,nut\n2,x,berry\n1,y,nut\n2,y,\n3,x,nut\n")
+    notices = list[str]()
+    chosen = select_cases(configured(CasesConfig(path=str(path))), FRUITS, notices)
+    assert len([*chosen]) == 5
+    assert notices[-1] == f"{path}: 3 rows repeat the text of another, and each counts."
+
+
 def test_a_column_does_not_mean_what_meta_of_its_name_means(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"description": "x", "trap": True, "reviewed": "no", "bait": "Foo"})
     notices = list[str]()
@@ -212,6 +221,48 @@ def test_gold_of_a_record_may_have_a_column_for_each_field(tmp_path: Path) -> No
     wrong = configured(CasesConfig(path="t", gold={"topic": "Topics"}))
     with pytest.raises(ConfigError, match=r"names topic, but .* has severity, topics, score"):
         next(select_cases(wrong, book))
+
+
+@pytest.mark.parametrize(
+    ("gold", "several", "read"),
+    [
+        # A list of one label, as doccano and Prodigy write it, and of none.
+        (["a"], False, "a"),
+        ([], False, None),
+        # Codes that pandas has written as fractions, or JSON as numbers.
+        ("1.0", False, "1"),
+        (1, False, "1"),
+        # Several labels of a cell, as spreadsheets and doccano separate them.
+        *((text, True, "a, b") for text in ("a; b", "a|b", "b\na", "a#b", "a, b", ["a", "b"])),
+        # Missing values as R, pandas, SQL and people write them; a label of such a name is one.
+        *((text, each, None) for text in ("NA", "n/a", "NULL", " - ") for each in (False, True)),
+        ("nan", False, "nan"),
+    ],
+)
+def test_gold_is_read_as_programs_and_people_write_it(
+    tmp_path: Path, gold: object, several: bool, read: str | None
+) -> None:
+    labels = {"a": "Apples.", "b": "Bees.", "1": "One.", "nan": "Grandmother."}
+    book = {"name": "n", "task": "Read.", "labels": labels, "several": several}
+    path = jsonl(tmp_path, {"id": 1, "description": "x", "gold": gold})
+    (case,) = read_cases(str(path), make_codebook(CodebookConfig.model_validate(book)))
+    assert (case.gold_label and case.gold_label.line) == read
+    assert (case.gold is None) == (read is None)
+
+
+def test_a_quotation_mark_that_is_none_takes_no_rows_into_its_text(tmp_path: Path) -> None:
+    rows = ['1\t"The late" bus', "2\tx", '3\t"Late', "4\ty", '5\tsaid "so" twice', '6\t"a\tb"']
+    path = tmp_path / "t.tsv"
+    path.write_text("\n".join(["id\tdescription", *rows]) + "\n")
+    # As pandas reads it with csv.QUOTE_NONE, but for the last: Excel quotes cells with tabs.
+    texts = ['"The late" bus', "x", '"Late', "y", 'said "so" twice', "a\tb"]
+    assert [case.description for case in read(path)] == texts
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["id,description", *(row.replace("\t", ",") for row in rows)]))
+    with pytest.raises(
+        DataError, match=r"(?s)2 of 6 rows .*marks in 2: 2 and 4\).*row 4: its quot"
+    ):
+        read(path)
 
 
 def test_all_faults_are_told_at_once_or_their_rows_left_out(tmp_path: Path) -> None:
@@ -331,6 +382,12 @@ WRONG_FILES: list[tuple[str, bytes | None, str]] = [
     ("zeros.csv.gz", gzip.compress(bytes(200 * MIB), 1, mtime=0), "line 1: more than .* bytes"),
     ("open.csv", b'id,description\n1,"a\n', r"quotation marks in 1: 2\).*row 2: its quotation"),
     ("empty.jsonl", b"\n\n", "holds no case"),
+    (
+        "object.json",
+        b'{\n  "data": [{"id": "a"}]\n}\n',
+        "begins with '{', an object over several l",
+    ),
+    ("keys.json", b' {"columns": [\n"id"],\n"data": []}', r"columns\": \['.*on a line of its own"),
     ("cases.parquet", b"PAR1 no table", "cannot be read"),
     (
         "torn.jsonl.gz",

@@ -1,7 +1,7 @@
-"""Baselines: rules that learn nothing, measured like the models that they are compared with.
+"""Baselines, which learn nothing, measured like the models that they are compared with.
 
-Teacher-forced, a rule knows what a model knows at a cell: the source, the size of the target, and
-the true cells before it.
+Teacher-forced, a baseline knows what a model knows at a cell: the source, the size of the target,
+and the true cells before it.
 
 - *Copy the source* answers with the source cell at the same place, and with nothing outside the
   source.
@@ -9,7 +9,7 @@ the true cells before it.
   cell of the source.
 - *Copy, else previous* copies inside the source and repeats the previous true cell outside it.
 
-Free-running, a rule writes in the size that the size rule reads off `DEMONSTRATIONS`
+Free-running, a baseline writes in the size that the size rule reads off `DEMONSTRATIONS`
 demonstrations, or else in the source's. *Previous cell* then gives a grid of one colour.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from raylab.arc.data.batching import Batch, BatchPlan, Draw, Grids, build_batch, demonstration_table
 from raylab.arc.data.tasks import PAD, Grid, Indices, PairStore, Task, store_pairs
-from raylab.arc.grid_metrics import COPY_ELSE_PREVIOUS, COPY_SOURCE, PREVIOUS_CELL, RULES, Count
+from raylab.arc.grid_metrics import BASELINES, COPY_ELSE_PREVIOUS, COPY_SOURCE, PREVIOUS_CELL, Count
 from raylab.arc.metrics import as_floats, grid_counts, sum_by_task, task_metrics
 from raylab.arc.models.base import canvas, demonstrated_sizes, exact_matches, inside, overlay
 
@@ -30,48 +30,47 @@ DEMONSTRATIONS = 2
 """Demonstrations of a query whose sizes are read, as many as most models read by default."""
 
 
-def count_rules(store: PairStore, pairs: Indices) -> Mapping[str, Tensor]:
-    """Returns the counts of every rule on N `pairs` of the store, at least one.
+def count_baselines(store: PairStore, pairs: Indices) -> Mapping[str, Tensor]:
+    """Returns the counts of every baseline on N `pairs` of the store, at least one.
 
-    They are (N, counts) int64 by rule, in the order of `Count`.
+    They are (N, counts) int64 by baseline, in the order of `Count`.
     """
-    counts = {
-        rule: torch.zeros(len(store.task_of), len(Count), dtype=torch.int64) for rule in RULES
-    }
+    size = len(store.task_of), len(Count)
+    counts = {name: torch.zeros(size, dtype=torch.int64) for name in BASELINES}
     plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=DEMONSTRATIONS)
     for batch in plan.batches():
         source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
         by_rule = demonstrated_sizes(batch.without_outputs)[:, 0] > 0
         answers = free_answers(batch.without_outputs)
-        for rule, prediction in forced_answers(batch).items():
-            counts[rule][batch.pairs] = grid_counts(
+        for name, prediction in forced_answers(batch).items():
+            counts[name][batch.pairs] = grid_counts(
                 source,
                 target,
                 prediction,
-                solved=exact_matches(answers[rule], batch.target),
-                shape_correct=(answers[rule].sizes == batch.target.sizes).all(dim=1),
+                solved=exact_matches(answers[name], batch.target),
+                shape_correct=(answers[name].sizes == batch.target.sizes).all(dim=1),
                 shape_by_rule=by_rule,
             )
     # Batches come by length, and the counts in the order of `pairs`.
-    return {rule: own[torch.tensor(pairs)] for rule, own in counts.items()}
+    return {name: own[torch.tensor(pairs)] for name, own in counts.items()}
 
 
-def rule_metrics(
+def baseline_metrics(
     store: PairStore, pairs: Indices, weights: Mapping[str, float]
 ) -> dict[str, dict[str, float]]:
-    """Returns every metric by rule, each in [0, 1], over `pairs` of the store, at least one.
+    """Returns every metric by baseline, each in [0, 1], over `pairs` of the store, at least one.
 
     The dense grid objective has these keyword `weights`.
     """
     tasks, size = store.task_of[pairs], len(store.task_ids)
     return {
-        rule: as_floats(task_metrics(sum_by_task(counts, tasks, size), weights))
-        for rule, counts in count_rules(store, pairs).items()
+        name: as_floats(task_metrics(sum_by_task(counts, tasks, size), weights))
+        for name, counts in count_baselines(store, pairs).items()
     }
 
 
 def forced_answers(batch: Batch) -> dict[str, Tensor]:
-    """Returns the teacher-forced answers of every rule to a batch, (B, H, W) by rule.
+    """Returns the teacher-forced answers of every baseline to a batch, (B, H, W) by baseline.
 
     `PAD` stands for no answer, and fills cells outside a target.
     """
@@ -88,7 +87,7 @@ def forced_answers(batch: Batch) -> dict[str, Tensor]:
 
 
 def free_answers(batch: Batch) -> dict[str, Grids]:
-    """Returns the free-running answers of every rule to a batch; `PAD` stands for no answer."""
+    """Returns the free-running answers of every baseline to a batch; `PAD` stands for no answer."""
     source, sizes = batch.source, demonstrated_sizes(batch)
     blank = canvas(torch.where(sizes > 0, sizes, source.sizes))
     within, copied = inside(blank), overlay(source, blank)
@@ -99,18 +98,18 @@ def free_answers(batch: Batch) -> dict[str, Grids]:
         PREVIOUS_CELL: source.cells[:, :1].expand_as(copied),
         COPY_ELSE_PREVIOUS: copied.gather(1, last),
     }
-    return {rule: blank._replace(cells=own.where(within, PAD)) for rule, own in answers.items()}
+    return {name: blank._replace(cells=own.where(within, PAD)) for name, own in answers.items()}
 
 
-def rule_attempts(task: Task) -> dict[str, list[tuple[Grid, Grid]]]:
-    """Returns the two free-running attempts of every rule at each question of a task, one or more.
+def baseline_attempts(task: Task) -> dict[str, list[tuple[Grid, Grid]]]:
+    """Returns the two free-running attempts of every baseline at each question of a task.
 
-    The first is its own answer, the second that of another rule.
+    The first is its own answer, the second that of another baseline.
     """
     store = store_pairs([task.without_outputs])
     questions = store.pairs[len(task.demonstrations) :]
     shown = demonstration_table(store, questions, DEMONSTRATIONS, None)
     grids = free_answers(build_batch(store, Draw(questions, shown)))
-    answers = {rule: [*own.arrays()] for rule, own in grids.items()}
-    second = dict.fromkeys(RULES, PREVIOUS_CELL) | {PREVIOUS_CELL: COPY_ELSE_PREVIOUS}
-    return {rule: [*zip(answers[rule], answers[second[rule]], strict=True)] for rule in RULES}
+    answers = {name: [*own.arrays()] for name, own in grids.items()}
+    second = dict.fromkeys(BASELINES, PREVIOUS_CELL) | {PREVIOUS_CELL: COPY_ELSE_PREVIOUS}
+    return {name: [*zip(answers[name], answers[second[name]], strict=True)] for name in BASELINES}

@@ -1,12 +1,12 @@
-"""The rules that learn nothing, by hand."""
+"""The baselines, by hand."""
 
 import numpy as np
 import pytest
 
+from raylab.arc.baselines import baseline_metrics, count_baselines, forced_answers, free_answers
 from raylab.arc.data.tasks import PAD, Task, store_pairs
 from raylab.arc.metrics import Count
-from raylab.arc.rules import count_rules, forced_answers, free_answers, rule_metrics
-from raylab.arc.scoring.evaluation import score_rules
+from raylab.arc.scoring.evaluation import score_baselines
 from tests.arc.conftest import batch_of
 from tests.arc.tasks import pair
 
@@ -18,7 +18,9 @@ STORE = store_pairs([Task("a", (GROWN, SAME)), Task("b", (PLAIN,))])
 
 
 def test_forced_answers_to_unlike_grids_in_one_batch() -> None:
-    answers = {rule: own.tolist() for rule, own in forced_answers(batch_of(STORE, [0, 2])).items()}
+    answers = {
+        baseline: own.tolist() for baseline, own in forced_answers(batch_of(STORE, [0, 2])).items()
+    }
     assert answers == {
         "copy_source": [[[1, 2, PAD], [PAD, PAD, PAD]], [[7, 0, PAD], [PAD, PAD, PAD]]],
         # The source's first cell, then the target without its last cell, row after row.
@@ -28,10 +30,10 @@ def test_forced_answers_to_unlike_grids_in_one_batch() -> None:
 
 
 def test_counts_by_hand() -> None:
-    counts = count_rules(STORE, np.array([2, 0]))
+    counts = count_baselines(STORE, np.array([2, 0]))
 
-    def numbers(rule: str, count: Count) -> list[int]:
-        return counts[rule][:, count].tolist()
+    def numbers(baseline: str, count: Count) -> list[int]:
+        return counts[baseline][:, count].tolist()
 
     assert numbers("copy_source", Count.CORRECT_CELLS) == [1, 2]
     assert numbers("previous_cell", Count.CORRECT_CELLS) == [2, 3]
@@ -49,7 +51,8 @@ def test_counts_by_hand() -> None:
 def test_free_running_answers_are_in_the_size_of_the_size_rule() -> None:
     # GROWN shows SAME a size of 2 / 1 times 2 by 3 / 2 times 2; PLAIN has no demonstration.
     answers = {
-        rule: own.cells.tolist() for rule, own in free_answers(batch_of(STORE, [1, 2], 2)).items()
+        baseline: own.cells.tolist()
+        for baseline, own in free_answers(batch_of(STORE, [1, 2], 2)).items()
     }
     blank = [PAD] * 10
     assert answers == {
@@ -61,7 +64,7 @@ def test_free_running_answers_are_in_the_size_of_the_size_rule() -> None:
 
 def test_metrics_are_of_the_named_pairs_alone() -> None:
     alone, both = (
-        rule_metrics(STORE, np.array(pairs), {})["copy_source"] for pairs in ([1], [0, 1])
+        baseline_metrics(STORE, np.array(pairs), {})["copy_source"] for pairs in ([1], [0, 1])
     )
     assert alone["cell_accuracy"] == alone["dense_grid_objective"] == 1.0
     assert both["cell_accuracy"] == pytest.approx(6 / 10)
@@ -70,8 +73,8 @@ def test_metrics_are_of_the_named_pairs_alone() -> None:
 
 def test_scores_are_means_over_the_units() -> None:
     tasks = [Task("a", (SAME,), (GROWN,)), Task("b", (PLAIN,))]
-    by_task = score_rules(tasks, {"a": "a", "b": "b"}, "solve_rate")
+    by_task = score_baselines(tasks, {"a": "a", "b": "b"}, "solve_rate")
     # Copying solves one of two grids of a, none of b; repeating none of a and the one of b.
     assert by_task == {"copy_source": 0.25, "previous_cell": 0.5, "copy_else_previous": 0.25}
-    by_group = score_rules(tasks, {"a": "x", "b": "x"}, "solve_rate")
+    by_group = score_baselines(tasks, {"a": "x", "b": "x"}, "solve_rate")
     assert by_group["copy_source"] == pytest.approx(1 / 3)
