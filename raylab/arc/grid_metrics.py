@@ -209,10 +209,7 @@ def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Ten
     # In whole numbers, so that no rounding decides.
     for count, percent in ((Count.TOL_90, 90), (Count.TOL_95, 95), (Count.TOL_99, 99)):
         counts[count] = ((cells > 0) & (100 * correct_cells >= percent * cells)).long()
-    for dim, total, right in (
-        (2, Count.ROWS, Count.CORRECT_ROWS),
-        (1, Count.COLS, Count.CORRECT_COLS),
-    ):
+    for dim, total, right in ((2, C.ROWS, C.CORRECT_ROWS), (1, C.COLS, C.CORRECT_COLS)):
         held = valid.any(dim)
         counts[total] = held.sum(1)
         counts[right] = (held & ~(valid & ~correct).any(dim)).sum(1)

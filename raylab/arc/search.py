@@ -129,6 +129,7 @@ def rungs(config: TuneConfig) -> tuple[int, ...]:
 def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -> TrainConfig:
     """Returns the training run of a trial, unless the drawn values are not valid together."""
     architecture = str(drawn[ARCHITECTURE])
+    training = config.training.model_copy(update={"monitor": config.monitor}).model_dump()
     return TrainConfig.model_validate(
         {
             "storage": storage,
@@ -136,9 +137,7 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
             "resume": True,
             "model": nest(_below(drawn, architecture)) | {ARCHITECTURE: architecture},
             "data": config.data,
-            "training": config.training.model_dump()
-            | {"monitor": config.monitor}
-            | _below(drawn, "training"),
+            "training": training | _below(drawn, "training"),
             "cluster": config.cluster,
             "tracking": config.tracking,
         }

@@ -175,12 +175,7 @@ def rank_trials(
                 drawn[key] = recorded[key]
             drawn = config.space.drop_constants(drawn)
         trials.append(
-            Trial(
-                trial=own.name,
-                drawn=drawn,
-                trained=result,
-                failure=failure and failure.message,
-            )
+            Trial(trial=own.name, drawn=drawn, trained=result, failure=failure and failure.message)
         )
 
     def rank(trial: Trial) -> tuple[float, ...]:

@@ -74,11 +74,8 @@ def _models_of(run: Run) -> dict[str, str]:
     if not run.is_finished:
         LOGGER.warning("%s is not finished: its best checkpoint so far is taken", run)
     if skipped:
-        LOGGER.warning(
-            "%s: trainings that failed or have no epoch yet are left out: %s",
-            run,
-            ", ".join(skipped),
-        )
+        names = ", ".join(skipped)
+        LOGGER.warning("%s: trainings that failed or have no epoch are left out: %s", run, names)
     return models
 
 

@@ -169,4 +169,6 @@ class EvaluateConfig(JobConfig):
             raise ValueError("give models=[...] to score, or submission=FILE: one of the two")
         if self.submission is not None and self.scoring.protocol != "arc":
             raise ValueError("a submission is scored as ARC Prize does: add scoring=arc")
+        if self.submission is not None and self.generations != (AS_PUBLISHED,):
+            raise ValueError("a submission answers the tasks as published: leave generations out")
         return self

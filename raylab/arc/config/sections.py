@@ -75,8 +75,8 @@ class DataConfig(Strict):
     generation: Seed | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None
-    """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
-    and `val`, the second is the test side. Null draws the split by `split_seed`."""
+    """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, the
+    second, `val` or `test`, is the test side. Null draws the split by `split_seed`."""
     split_by: SplitBy = "task"
     """Split the tasks, or the pairs of each task, as for fine-tuning; `question` trains on the
     demonstrations of all tasks and tests their questions, as a solver may."""

@@ -89,35 +89,30 @@ def to_grid(cells: Sequence[Sequence[int]], place: str) -> Grid:
         raise ValueError(message) from None
 
 
-class _TrainPair(msgspec.Struct):
-    input: Cells
-    output: Cells
-
-
-class _TestPair(msgspec.Struct):
-    input: Cells
-    output: Cells | None = None
-
-
-class ArcTask(msgspec.Struct):
-    """A task of ARC JSON."""
-
-    train: Annotated[list[_TrainPair], msgspec.Meta(min_length=1)]
-    test: list[_TestPair]
-
-
 _AnyRow = Annotated[list[Colour], msgspec.Meta(min_length=1)]
 _AnyCells = Annotated[list[_AnyRow], msgspec.Meta(min_length=1)]
 
 
-class _AnyPair(msgspec.Struct):
-    """A pair of grids with sides of any length, which re-arc sometimes draws."""
+class _ShownPair(msgspec.Struct):
+    """A pair of grids with sides of any length, which others than ARC have."""
 
     input: _AnyCells
     output: _AnyCells
 
 
-_ReArcTask = Annotated[list[_AnyPair], msgspec.Meta(min_length=1)]
+class _TestPair(msgspec.Struct):
+    input: _AnyCells
+    output: _AnyCells | None = None
+
+
+_ShownPairs = Annotated[list[_ShownPair], msgspec.Meta(min_length=1)]
+
+
+class ArcTask(msgspec.Struct):
+    """A task of ARC JSON."""
+
+    train: _ShownPairs
+    test: list[_TestPair]
 
 
 class _RawPair(msgspec.Struct, forbid_unknown_fields=True):
@@ -128,7 +123,7 @@ class _RawPair(msgspec.Struct, forbid_unknown_fields=True):
 _DECODER = msgspec.json.Decoder(list[_RawPair])
 
 
-def to_pairs(pairs: Iterable[_TrainPair | _TestPair | _AnyPair], place: str) -> Iterator[Pair]:
+def to_pairs(pairs: Iterable[_ShownPair | _TestPair], place: str) -> Iterator[Pair]:
     """Yields pairs of grids; errors name their places in the list."""
     for index, pair in enumerate(pairs):
         target = NO_OUTPUT
@@ -160,7 +155,7 @@ def re_arc_pairs(content: bytes, file: str) -> Iterator[Pair]:
     if 0 < done == len(pairs):
         return
     # Any other JSON is parsed number by number, which finds and names its faults.
-    others = msgspec.convert(parse_json(content, file), _ReArcTask)
+    others = msgspec.convert(parse_json(content, file), _ShownPairs)
     yield from islice(to_pairs(others, ""), done, None)
 
 

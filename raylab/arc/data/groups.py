@@ -35,14 +35,8 @@ def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str,
     with faults_in(taxonomy, "{task id: group}"):
         listed = msgspec.convert(content, dict[str, Annotated[str, msgspec.Meta(min_length=1)]])
     if unlisted := [task.id for task in tasks if task.id not in listed]:
-        logger.warning(
-            "%s: %d of %d tasks are not listed: %s; their group is %s",
-            taxonomy,
-            len(unlisted),
-            len(tasks),
-            join_names(unlisted),
-            UNLISTED,
-        )
+        counted = f"{len(unlisted)} of {len(tasks)} tasks are not listed: {join_names(unlisted)}"
+        logger.warning("%s: %s; their group is %s", taxonomy, counted, UNLISTED)
     return {task.id: listed.get(task.id, UNLISTED) for task in tasks}
 
 

@@ -44,7 +44,7 @@ from raylab.core.printable import join_names
 logger = logging.getLogger(__name__)
 
 ARC_FORM = "{train: [pairs], test: [pairs]}; data=re_arc reads lists of pairs"
-RE_ARC_FORM = "a list of pairs; data=arc_json reads {train, test}"
+RE_ARC_FORM = "a list of pairs; data=arc_json reads {train, test}, from a folder or a file"
 MIN_SMALL_PAIRS = 3
 """Least pairs within `data.max_side` of a re-arc task; a split by pair needs as many."""
 CURRICULUM_PAIRS = 600
@@ -189,7 +189,14 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
             questions = tuple(to_pairs(content.test, "test"))
         if document.id in answers:
             questions = _add_answers(document, questions, *answers[document.id])
-        return Task(document.id, demonstrations, questions)
+        task = Task(document.id, demonstrations, questions)
+        side = max(max(grid.shape) for pair in task.pairs for grid in (pair.input, pair.output))
+        if side > MAX_SIDE and task.longest_visible_side <= (config.max_side or side):
+            raise DataError(
+                f"{document.place}: a grid has a side of {side}, over {MAX_SIDE}: data.max_side="
+                f"{MAX_SIDE} leaves out tasks with visible grids like that"
+            )
+        return task
 
     if not documents:
         raise DataError(f"{where}: hold solutions alone: name the files of their tasks too")
@@ -198,27 +205,24 @@ def _load_arc_json(config: DataConfig, *, unanswered: bool) -> list[Task]:
     unknown = sum(not pair.is_answered for pair in questions)
     if unanswered or not unknown:
         return tasks
-    logger.warning(
-        "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
-        where,
-        unknown,
-        len(questions),
-        hint,
-    )
+    counted = f"{unknown} of {len(questions)} test pairs have no output"
+    logger.warning("%s: %s, cannot be scored and are left out%s", where, counted, hint)
     return [task.answered for task in tasks]
 
 
 def _arc_documents(place: Place) -> list[_Document]:
-    """Returns the documents of a directory, or of a file `{id: {train, test}}`."""
+    """Returns the documents of a directory, of a file `{id: {train, test}}`, or of one task."""
     if place.is_directory():
         files = place.files("*.json")
-        if challenges := [file for file in files if "challenges" in file.name]:
+        inner = [file.parent for file in ([] if files else place.files("**/*.json"))]
+        if named := inner or [file for file in files if "challenges" in file.name]:
             raise DataError(
-                f"{place}: name files of tasks as data.path, such as {challenges[0]}; several as "
-                "data.path=[a,b]"
+                f"{place}: name folders or files of tasks as data.path, such as {named[0]}; "
+                "several as data.path=[a,b]"
             )
         return _file_documents(files, place, "<task id>.json")
     content = read_mapping(place, "{task id: {train, test}}")
+    content = {place.stem: content} if content.keys() >= {"train", "test"} else content
     if not content:
         raise DataError(f"{place}: holds no task")
     return [_Document(id_, str(place), lambda task=task: task) for id_, task in content.items()]
@@ -266,7 +270,10 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
                 if len(pairs) == config.pairs_per_task:
                     break
         if not pairs and config.max_side is None:
-            raise DataError(f"{document.place}: all pairs have a side over {MAX_SIDE}")
+            raise DataError(
+                f"{document.place}: all pairs have a side over {MAX_SIDE}: "
+                f"data.max_side={MAX_SIDE} leaves the task out"
+            )
         return Task(document.id, tuple(pairs))
 
     with ExitStack() as stack:
@@ -280,13 +287,8 @@ def _load_re_arc(config: DataConfig) -> list[Task]:
     if config.max_side is not None:
         tasks = [task for task in tasks if len(task.pairs) >= MIN_SMALL_PAIRS]
     if too_large:
-        logger.warning(
-            "%s: %d pairs with a side over %d are left out (tasks: %s)",
-            place,
-            too_large.total(),
-            MAX_SIDE,
-            ", ".join(too_large),
-        )
+        counted = f"{too_large.total()} pairs with a side over {MAX_SIDE} are left out"
+        logger.warning("%s: %s (tasks: %s)", place, counted, ", ".join(too_large))
     return tasks
 
 

@@ -33,14 +33,16 @@ SIDES = ("train", "val", "test")
 TRAIN, VAL, TEST = range(3)
 LEFT_OUT = 3
 """Mark of pairs that are on no side, because another side has an equal pair."""
+NAMED = 50
+"""Most tasks that an error names, which are to be left out."""
 T = TypeVar("T", int, str)
 
 
 class _SplitFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A split file; without `test`, the list `val` is the test side."""
+    """A split file of three lists, or of two, whose second is the test side."""
 
     train: list[str]
-    val: list[str]
+    val: list[str] | None = None
     test: list[str] | None = None
 
 
@@ -56,8 +58,8 @@ def split_tasks(
     """Returns the side of each task by id, by the file `config.split` or by `config.split_seed`.
 
     A split file must hold every loaded task, on one side; other ids in it are ignored. A file of
-    three lists is followed. In a file of two lists, `train` and `val` as published, `val` is the
-    test side, and validation tasks are drawn from `train`.
+    three lists is followed. In a file of two lists, `train` and `val` as published or `train` and
+    `test`, the second is the test side, and validation tasks are drawn from `train`.
 
     Without a file, `round(n * test_fraction)` tasks are drawn for the test, but at least one, and
     then `round(m * val_fraction)` of the m others for validation, but at least one. Each draw is
@@ -94,10 +96,11 @@ def _draw_tasks(
         first.setdefault(leader[task.id], task)
     others = 1 if side == VAL or config.select_on_test else 2
     if len(first) <= others:
+        same = f" ({len(tasks)} ids that share pairs)" if len(tasks) > len(first) else ""
         raise DataError(
-            f"a split into {others + 1} sides needs {others + 1} tasks or more, not {len(first)}: "
-            "name more in data.tasks or lower data.every, name tasks for each side in a split file "
-            "of three lists (data.split=FILE), or choose on the test tasks "
+            f"a split into {others + 1} sides needs {others + 1} tasks or more, not {len(first)}"
+            f"{same}: name more in data.tasks or lower data.every, name tasks for each side in a "
+            "split file of three lists (data.split=FILE), or choose on the test tasks "
             "(data.select_on_test=true)"
         )
     fraction, start = config.test_fraction, "start"
@@ -128,24 +131,25 @@ def _read_split(path: str, loaded: set[str], config: DataConfig) -> dict[str, in
     content = read_json(Place.at(path))
     with faults_in(path, '{"train": [ids], "val": [ids]}, or with "test": [ids] as well'):
         file = msgspec.convert(content, _SplitFile)
-    lists = {TRAIN: file.train, VAL: file.val, TEST: file.test or []}
-    if file.test is None:
-        lists = {TRAIN: file.train, TEST: file.val}
-    elif config.select_on_test:
+        lists = {name: ids for name in SIDES if (ids := getattr(file, name)) is not None}
+        if len(lists) == 1:
+            raise ValueError("Object missing required field `val` or `test`")
+    if len(lists) == 3 and config.select_on_test:
         raise DataError(
             f"{path} names validation tasks, which data.select_on_test=true does not use: leave it "
             "out, or give a split file of two lists, train and val"
         )
     sides: dict[str, int] = {}
-    # The names are those of the file, where the second of two lists is `val`.
-    for (side, ids), name in zip(lists.items(), SIDES, strict=False):
+    places = (TRAIN, VAL, TEST) if len(lists) == 3 else (TRAIN, TEST)
+    for side, (name, ids) in zip(places, lists.items(), strict=True):
         if both := sorted(sides.keys() & {*ids}):
             other = SIDES[sides[both[0]]]
             raise DataError(f"{path}: in both {other} and {name}: {join_names(both)}")
         if loaded.isdisjoint(ids):
             raise DataError(
-                f"{path}: none of the {len(loaded)} loaded tasks is in {name}: load some that are "
-                "(data.tasks, data.every), or leave data.split out to draw a split"
+                f"{path}: none of the {len(loaded)} loaded tasks is in {name}: it names "
+                f"{ids[0][:40] if ids else 'none'}, and they are {min(loaded)} and others; load "
+                "some that are (data.tasks, data.every), or leave data.split out to draw a split"
             )
         sides |= dict.fromkeys(ids, side)
     if missing := sorted(loaded - sides.keys()):
@@ -167,8 +171,8 @@ def sides_by_task(
 
     The sides of a drawn split share no pair either, not even redrawn: a pair that equals a test
     pair, or a training pair that equals a validation pair, is left out, with a logged warning. A
-    split file is followed as it is. The (pairs,) fingerprints `contents` tell which ids are one
-    task.
+    split file is followed as it is, and a warning counts its test pairs that equal a pair of
+    another side. The (pairs,) fingerprints `contents` tell which ids are one task.
     """
     # A rule of the curriculum is one task at all of its levels.
     levels: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -181,6 +185,10 @@ def sides_by_task(
     split = split_tasks(tasks, groups, config, join_same_tasks(own, levels.values()))
     sides = np.array([split[task.id] for task in tasks])[store.task_of]
     if config.split is not None:
+        tested, others = contents[sides == TEST], contents[sides != TEST]
+        if known := int(np.isin(tested, others).sum()):
+            counted = f"{known} of {len(tested)} test pairs are equal to pairs of another side"
+            logger.warning("%s: %s, and are kept", config.split, counted)
         return sides
     kept = _leave_out_equal(sides, contents)
     if emptied := {*sides.tolist()} - {*kept.tolist()}:
@@ -211,13 +219,14 @@ def split_pairs(store: PairStore, contents: Indices, config: DataConfig) -> Indi
         own[store.task_ids[task]].add(number)
     side_of: dict[int, int] = {}
     needed, seed = 2 if config.select_on_test else 3, config.split_seed
+    if few := sorted(task for task, numbers in own.items() if len(numbers) < needed):
+        raise DataError(
+            f"{len(few)} of {len(own)} tasks have fewer than the {needed} distinct pairs that a "
+            "split by pair needs: raise data.pairs_per_task, or leave them out of data.tasks: "
+            f"{join_names(few, NAMED)}"
+        )
     for task, numbers in sorted(own.items()):
         count = len(numbers)
-        if count < needed:
-            raise DataError(
-                f"task {task} has {count} distinct pairs, and its split needs {needed} or more of "
-                "every task: raise data.pairs_per_task, or leave the task out of data.tasks"
-            )
         test = share(count, config.test_fraction, needed - 1)
         val = 0 if config.select_on_test else share(count - test, config.val_fraction, 1)
         # Training takes the rest.
@@ -238,24 +247,31 @@ def split_pairs(store: PairStore, contents: Indices, config: DataConfig) -> Indi
 def split_questions(store: PairStore, contents: Indices, config: DataConfig) -> Indices:
     """Returns the side of each pair of the store: demonstrations train, and questions test.
 
-    A share `config.val_fraction` of the tasks, but at least one, gives its last demonstration to
-    validation; with `config.select_on_test` none does. Demonstrations that equal a question of any
-    task, or a validation pair, are left out with a logged warning. `contents` are the (pairs,)
-    fingerprints.
+    A share `config.val_fraction` of the tasks with two demonstrations, but at least one, gives its
+    last one to validation; with `config.select_on_test` none does. Demonstrations that equal a
+    question of any task, or a validation pair, are left out with a logged warning. `contents` are
+    the (pairs,) fingerprints.
     """
     sides = np.full(len(contents), TEST)
-    totals = np.bincount(store.task_of, minlength=len(store.task_ids)).tolist()
-    for task, own, total in zip(store.task_ids, store.demonstrations, totals, strict=True):
-        if len(own) < 2 or len(own) == total:
-            raise DataError(
-                f"task {task} has {len(own)} demonstrations and {total - len(own)} questions, and "
-                "data.split_by=question needs two and one: leave it out of data.tasks"
-            )
-        sides[own] = TRAIN
+    shown = dict(zip(store.task_ids, store.demonstrations, strict=True))
+    totals = np.bincount(store.task_of, minlength=len(shown)).tolist()
+    none = [id_ for id_, total in zip(shown, totals, strict=True) if len(shown[id_]) == total]
+    if none:
+        raise DataError(
+            f"{len(none)} of {len(shown)} tasks have no question with an output, which "
+            f"data.split_by=question needs: leave them out of data.tasks: {join_names(none, NAMED)}"
+        )
+    sides[np.concatenate(store.demonstrations)] = TRAIN
+    last = {task: own[-1] for task, own in shown.items() if len(own) > 1}
     if not config.select_on_test:
-        last = dict(zip(store.task_ids, (own[-1] for own in store.demonstrations), strict=True))
+        if not last:
+            raise DataError(
+                "no task has two demonstrations, one of which would validate: set "
+                "data.select_on_test=true, or name others in data.tasks"
+            )
         ordered = sorted(last, key=lambda id_: stable_number(config.split_seed, id_))
-        sides[[last[id_] for id_ in ordered[: share(len(last), config.val_fraction, 1)]]] = VAL
+        count = max(share(len(last), config.val_fraction, 1), 1)
+        sides[[last[id_] for id_ in ordered[:count]]] = VAL
     return _leave_out_equal(sides, contents)
 
 

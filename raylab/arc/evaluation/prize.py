@@ -145,7 +145,8 @@ def _conclude(
         solutions = solutions_of(tasks)
         outputs = [pair.is_answered for task in tasks for pair in task.questions]
         if unknown := outputs.count(False):
-            log_line(f"{generation}: {unknown} of {len(outputs)} test outputs are not known")
+            counted = f"{unknown} of {len(outputs)} test outputs are not known"
+            log_line(f"{generation}: {counted} (solutions are read in data.path or beside it)")
         if not solutions:
             continue
         if lacking := [task.id for task in tasks if task.id not in solutions]:
@@ -186,8 +187,8 @@ def _conclude(
         print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_baselines"}))
         scores = str(run / planned.subdir)
         log_line(f"score tree {scores}\nreport {run / PAGE}", uri=scores, page=str(run / PAGE))
-    submissions = str(run / SUBMISSIONS)
-    log_line(f"submissions {submissions}", uri=submissions)
+    submissions, asked = str(run / SUBMISSIONS), pluralize(len(plan.unit_of_task), "task")
+    log_line(f"submissions of {asked} {submissions}", uri=submissions)
     run.finish()
 
 
@@ -214,7 +215,8 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
     if unknown := sorted(content.keys() - posed.keys()):
         raise DataError(
             f"{file} answers {join_names(unknown)}, not among the {len(posed)} tasks of data=: "
-            "name the tasks that the submission is of by data=, data.subset or data.path"
+            "name all tasks that the submission is of by data=, data.subset or data.path, without "
+            "data.tasks, data.every and data.max_side"
         )
     answers: dict[str, TaskAnswers] = {}
     wrong: list[str] = []
@@ -236,13 +238,8 @@ def read_submission(file: Place, tasks: Iterable[Task]) -> dict[str, TaskAnswers
             "[[0, 1], [2, 3]]"
         )
     if wrong:
-        logger.warning(
-            "%s: %d of %d attempts are missing or no grid of colours 0 to 9, so wrong: %s",
-            file,
-            len(wrong),
-            attempts,
-            join_names(wrong),
-        )
+        counted = f"{len(wrong)} of {attempts} attempts are missing or no grid of colours 0 to 9"
+        logger.warning("%s: %s, so wrong: %s", file, counted, join_names(wrong))
     return answers
 
 

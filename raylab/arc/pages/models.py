@@ -5,6 +5,7 @@ Trained models stand beside baselines, which learn nothing.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from markupsafe import Markup
 
@@ -162,9 +163,7 @@ def list_caveats(training: TrainingConfig, data: DataConfig, models: Models) -> 
             f"This is a short training: {planned} of the {PUBLISHED_EPOCHS} epochs of the "
             "published recipe. Its figures show that the pipeline works; they are no result."
         )
-    unreduced = {"tasks": None, "pairs_per_task": None, "every": 1}
-    if kept := [key for key, value in unreduced.items() if getattr(data, key) != value]:
-        yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
+    yield from tell_reduced(data.model_dump())
     for name, model in models.items():
         best, grids = model.best, sum(group.grids for group in model.best.groups.values())
         score = best.validation.get(training.monitor.removeprefix(VALIDATION))
@@ -178,6 +177,13 @@ def list_caveats(training: TrainingConfig, data: DataConfig, models: Models) -> 
             f"Figures are on the {side_of(models)}: the best of that many epochs, and too good "
             "for other tasks."
         )
+
+
+def tell_reduced(data: Mapping[str, Any]) -> list[str]:
+    """Tells by which keys of `data` only part of its tasks or pairs was used, if any."""
+    unreduced = {"tasks": None, "pairs_per_task": None, "every": 1, "max_side": None}
+    kept = [f"data.{key}" for key, value in unreduced.items() if data[key] != value]
+    return [f"Only part of the tasks or pairs was used ({', '.join(kept)})."] if kept else []
 
 
 def tuning_sections(models: Models) -> Iterator[Section]:

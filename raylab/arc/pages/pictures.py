@@ -104,4 +104,4 @@ def picture_blocks(examples: Iterable[Example], shown: Sequence[str]) -> list[Bl
 
 
 def _size(grid: GridRows) -> str:
-    return f"{len(grid)} by {len(grid[0]) if len(grid) else 0}"
+    return f"{len(grid)} by {len(grid[0])}" if grid else "no grid"

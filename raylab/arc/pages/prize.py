@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from raylab.arc.config.sections import ScoringConfig
 from raylab.arc.grid_metrics import ATTEMPTS, BASELINES, label_of
-from raylab.arc.pages.models import baseline_label
+from raylab.arc.pages.models import baseline_label, tell_reduced
 from raylab.arc.pages.pictures import SHOWN_MODELS, picture_blocks
 from raylab.arc.records import EvaluationMetrics, Example, PrizeScore
 from raylab.benchmark.pages.diagnosis import verdict_sections
@@ -69,7 +69,8 @@ def prize_page(run: Run, metrics: EvaluationMetrics, attempts: Sequence[Example]
         title = f"Attempts at {inputs}, {solved or 'none'} of them solved"
         sections.append(Section("tasks", title, picture_blocks(attempts, shown)))
     sections.append(provenance(str(run), run.record))
-    return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
+    lead, notes = list(_summarize(metrics)), tell_reduced(run.record.config["data"])
+    return Page("evaluation", run.record.name, str(run), lead, sections, notes)
 
 
 def prize_table(metrics: EvaluationMetrics) -> Table:
@@ -113,8 +114,8 @@ def prize_table(metrics: EvaluationMetrics) -> Table:
 
 
 def _with_error(value: float, error: float | None, tasks: int) -> str:
-    if not value:
-        return f"0 of {tasks:,}"
+    if value in (0.0, 1.0):
+        return f"{round(value * tasks):,} of {tasks:,}"
     return percent(value) if error is None else f"{percent(value)} ± {100 * error:.2f}"
 
 
@@ -147,7 +148,8 @@ def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
     ]
     if baselines:
         share, baseline = max(baselines)
-        yield f"The best baseline, {baseline}, scores {percent(share)}."
+        best_baseline = f"The best baseline, {baseline}, scores {percent(share)}."
+        yield best_baseline if share else "No baseline solves any."
     if metrics.by == "pair":
         yield "The tasks were trained on, with other pairs than these."
 

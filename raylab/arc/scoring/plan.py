@@ -278,12 +278,13 @@ def choose_units(
             f"data.source={data.source}: score them anyway with scoring.include_seen=true, or name "
             "others by data=, data.subset, data.path or data.tasks"
         )
-    left_out = (
-        "on the pairs that no model was trained on or chosen on; the tasks may have been seen"
-        if by_pair
-        else f"{len(tasks) - len(new)} that a model was trained on or chosen on are left out"
-    )
-    message = f"{len(new)} of {len(tasks)} tasks are scored, {left_out}"
+    left_out = f"{len(tasks) - len(new)} that a model was trained on or chosen on are left out"
+    if by_pair:
+        left_out = "on the pairs that no model was trained on or chosen on; the tasks may be seen"
+    elif scoring.include_seen or not checkpoints:
+        left_out = "whether seen in training or not"
+    kind = f"tasks of sides up to {data.max_side}" if data.max_side else "tasks"
+    message = f"{len(new)} of {len(tasks)} {kind} are {'posed' if posed else 'scored'}, {left_out}"
     log_line(message, scored=len(new), tasks=len(tasks))
     others = sorted({task.id for task in tasks} - {task.id for task in new} - seen.ids)
     if others and not by_pair:

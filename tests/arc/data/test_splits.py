@@ -17,7 +17,7 @@ from raylab.arc.data.split import TEST, TRAIN, VAL, load_sides, split_pairs, spl
 from raylab.arc.data.tasks import Pair, Task, redraw, store_pairs
 from raylab.core.errors import DataError
 from tests.arc.conftest import fingerprint, make_tasks
-from tests.arc.tasks import pair, write_json
+from tests.arc.tasks import as_arc, pair, write_json
 
 
 def tasks_of_sizes(sizes: dict[str, int]) -> list[Task]:
@@ -110,6 +110,12 @@ def test_too_few_tasks_cannot_be_split(ids: str, select_on_test: bool, needed: s
     assert "data.tasks" in str(caught.value) and "data.split=FILE" in str(caught.value)
 
 
+def test_ids_that_are_one_task_are_counted_where_too_few_can_be_split() -> None:
+    ids = dict.fromkeys("abcd", "a")
+    with pytest.raises(DataError, match=r"3 tasks or more, not 1 \(4 ids that share pairs\)"):
+        split_ids(tasks_of_sizes(dict.fromkeys("abcd", 1)), dict.fromkeys("abcd", "g"), ids)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_one_task_under_several_ids_stays_on_one_side(seed: int) -> None:
     tasks, groups = many(12)
@@ -135,8 +141,11 @@ def test_split_file_of_three_lists_is_followed(tmp_path: Path) -> None:
         split_letters("abcd", split=path, select_on_test=True)
 
 
-def test_validation_tasks_are_drawn_from_the_first_of_two_lists(tmp_path: Path) -> None:
-    path = write_json(tmp_path / "split.json", {"train": [*"abcd"], "val": ["e", "f"]})
+@pytest.mark.parametrize("second", ["val", "test"])
+def test_validation_tasks_are_drawn_from_the_first_of_two_lists(
+    tmp_path: Path, second: str
+) -> None:
+    path = write_json(tmp_path / "split.json", {"train": [*"abcd"], second: ["e", "f"]})
     splits = [
         split_letters("fedcba", split=path, split_seed=seed, val_fraction=0.25)
         for seed in range(20)
@@ -156,7 +165,8 @@ def test_validation_tasks_are_drawn_from_the_first_of_two_lists(tmp_path: Path) 
         ({"train": ["a"], "val": ["b", "c"], "test": ["d", "c"]}, "in both val and test: c"),
         ({"train": ["a", "b", "c", "d"], "val": []}, "none of the 4 loaded tasks is in val: "),
         ({"train": ["x"], "val": ["a", "b", "c", "d"]}, "none of the 4 loaded tasks is in train: "),
-        ({"train": ["a"]}, "missing required field `val`; expected {"),
+        ({"train": ["a.json"], "test": [*"abcd"]}, "it names a.json, and they are a and others"),
+        ({"train": ["a"]}, "missing required field `val` or `test`; expected {"),
         ({"train": [], "val": [], "held": []}, "unknown field `held`"),
         ({"train": ["a"], "val": ["b", 3]}, "val[1]: Expected `str`, got `int`"),
     ],
@@ -166,6 +176,24 @@ def test_unusable_split_file_is_refused(tmp_path: Path, content: Any, fault: str
     with pytest.raises(DataError) as caught:
         split_letters("abcd", split=path)
     assert str(path) in str(caught.value) and fault in str(caught.value)
+
+
+def test_test_pairs_of_a_split_file_that_are_trained_on_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LARC (Acquaviva et al. 2022) trains on 44f52bb0 and tests on 27a28665.
+
+    Two of the ten pairs of 27a28665 are the first of 44f52bb0 in other colours, turned or mirrored:
+    a search through the 8 symmetries and all recolourings, apart from raylab, finds no others.
+    """
+    path = write_json(tmp_path / "larc.json", {"train": ["44f52bb0", "0a"], "test": ["27a28665"]})
+    data = DataConfig(tasks=("44f52bb0", "27a28665"), split=path, select_on_test=True)
+    assert len(load_sides(data).test) == 10
+    assert f"{path}: 2 of 10 test pairs are equal to pairs of another side" in caplog.text
+    caplog.clear()
+    write_json(path, {"train": ["007bbfb7"], "test": ["27a28665"]})
+    load_sides(data.model_copy(update={"tasks": ("007bbfb7", "27a28665")}))
+    assert not caplog.text
 
 
 # Splits by pair
@@ -234,8 +262,10 @@ def test_equal_pairs_stay_on_one_side() -> None:
 @pytest.mark.parametrize(("data", "needed"), [({}, 3), ({"select_on_test": True}, 2)])
 def test_a_task_of_too_few_distinct_pairs_is_refused(data: dict[str, object], needed: int) -> None:
     pairs = [pair(str(n) * n, "10/01") for n in range(1, needed)]
-    with pytest.raises(DataError, match=f"task t has {needed - 1} distinct pairs.* {needed} or"):
-        parts_of([Task("t", (*pairs, pairs[0]))], **data)
+    tasks = [Task(id_, (*pairs, pairs[0])) for id_ in "ut"]
+    kept = Task("kept", tuple(pair("0" * n, "12") for n in range(4, 7)))
+    with pytest.raises(DataError, match=f"2 of 3 tasks have fewer than the {needed} .*: t and u$"):
+        parts_of([*tasks, kept], **data)
 
 
 def test_the_sides_of_a_single_task() -> None:
@@ -281,8 +311,29 @@ def test_a_split_by_question_trains_on_demonstrations_and_tests_questions() -> N
     assert not np.isin(np.concatenate(sides.posed.demonstrations), sides.test).any()
 
 
+def test_a_single_demonstration_trains_and_never_validates(tmp_path: Path) -> None:
+    """FilledNotFilled6 of ConceptARC has one demonstration and three test pairs."""
+    one, two = ([pair("0" * (at + n), "12") for n in range(4)] for at in (1, 5))
+    tasks = Task("one", tuple(one[:1]), tuple(one[1:])), Task("two", tuple(two[:3]), (two[3],))
+    write_json(tmp_path / "one.json", as_arc(tasks[0]))
+    data = DataConfig(source="arc_json", path=tmp_path, split_by="question")
+    with pytest.raises(DataError, match="no task has two demonstrations, one of which"):
+        load_sides(data)
+    for seed in range(4):
+        sides = load_sides(data.model_copy(update={"select_on_test": True, "split_seed": seed}))
+        assert (len(sides.train), len(sides.test)) == (1, 3)
+    write_json(tmp_path / "two.json", as_arc(tasks[1]))
+    for seed in range(4):
+        sides = load_sides(data.model_copy(update={"split_seed": seed}))
+        assert [own.tolist() for own in (sides.train, sides.val, sides.test)] == [
+            [0, 4, 5],
+            [6],
+            [1, 2, 3, 7],
+        ]
+
+
 def test_a_task_without_questions_has_no_split_by_question() -> None:
     border = CurriculumConfig(families=("border",))
     data = DataConfig(source="curriculum", split_by="question", curriculum=border)
-    with pytest.raises(DataError, match=r"task border-1-01 has .* 0 questions"):
+    with pytest.raises(DataError, match=r"^2 of 2 tasks have no question.*: border-1-01 and bor"):
         load_sides(data.model_copy(update={"pairs_per_task": 5}))

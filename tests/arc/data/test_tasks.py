@@ -136,6 +136,33 @@ def test_directory_of_task_files(tmp_path: Path) -> None:
     assert loaded.questions[0].output.dtype == np.uint8
 
 
+def test_a_file_of_one_task_is_that_task(tmp_path: Path) -> None:
+    files = [write_json(tmp_path / f"{name}.json", {**task(), "name": name}) for name in "ab"]
+    assert [task.id for task in load_tasks(arc_json(files[0]))] == ["a"]
+    assert [task.id for task in load_tasks(arc_json(files))] == ["a", "b"]
+
+
+def test_a_directory_of_directories_names_one_of_them(tmp_path: Path) -> None:
+    """ConceptARC and 1D-ARC have a directory for each concept."""
+    write_json(tmp_path / "corpus" / "Copy" / "Copy1.json", task())
+    write_json(tmp_path / "corpus" / "Count" / "Count1.json", task())
+    text = message(arc_json(tmp_path / "corpus"))
+    assert f"such as {tmp_path / 'corpus' / 'Copy'}; several as data.path=[a,b]" in text
+
+
+def test_tasks_with_a_longer_side_than_30_are_left_out_by_max_side(tmp_path: Path) -> None:
+    """286 of the 901 tasks of 1D-ARC have rows of 31 cells or more."""
+    row = {"input": [[1] * 31], "output": [[1] * 31]}
+    write_json(tmp_path / "a.json", task())
+    write_json(tmp_path / "b.json", task([PAIR, row], [row]))
+    text = message(arc_json(tmp_path))
+    assert "b.json: task b: a grid has a side of 31, over 30: data.max_side=30 leaves out" in text
+    assert [task.id for task in load_tasks(arc_json(tmp_path, max_side=30))] == ["a"]
+    # Test outputs are not looked at, and may not be that long either.
+    write_json(tmp_path / "b.json", task(test=[{**PAIR, "output": [[1] * 31]}]))
+    assert "task b: a grid has a side of 31" in message(arc_json(tmp_path, max_side=30))
+
+
 @pytest.fixture
 def kaggle(tmp_path: Path) -> Path:
     write_json(tmp_path / "arc_solutions.json", {"a": [[[5]]], "b": [[[6]], [[7, 8]]]})
@@ -319,7 +346,7 @@ def test_pairs_of_re_arc_that_are_not_asked_for_are_not_checked(tmp_path: Path) 
         (arc_json, task(train=[]), "train: Expected `array` of length >= 1"),
         (arc_json, task(train=[PAIR, UNSCORED]), "train[1]: Object missing required field `out"),
         (arc_json, task([PAIR, {**PAIR, "input": [[]]}]), "train[1].input[0]: Expected `array` of"),
-        (arc_json, task(test=[{**PAIR, "output": [[1]] * 31}]), "test[0].output: Expected `array`"),
+        (arc_json, task(test=[{**PAIR, "output": [[1]] * 31}]), "a grid has a side of 31, over 30"),
         (arc_json, task([pair(10)]), "train[0].input[0][0]: Expected `int` <= 9"),
         (arc_json, task([pair(-1)]), "train[0].input[0][0]: Expected `int` >= 0"),
         (arc_json, task([pair(1.0)]), "train[0].input[0][0]: Expected `int`, got `float`"),
@@ -328,7 +355,7 @@ def test_pairs_of_re_arc_that_are_not_asked_for_are_not_checked(tmp_path: Path) 
         (re_arc, task(), "got `object`; expected a list of pairs; data=arc_json reads"),
         (re_arc, [], "Expected `array` of length >= 1"),
         (re_arc, [PAIR, UNSCORED], "[1]: Object missing required field `output`"),
-        (re_arc, [{"input": [[1]], "output": [[1] * 31]}], "all pairs have a side over 30"),
+        (re_arc, [{"input": [[1]], "output": [[1] * 31]}], "over 30: data.max_side=30 leaves"),
         (re_arc, [PAIR, {**PAIR, "input": [[0], [0, 1]]}], "[1].input: rows of 1 and of 2 cells"),
         (re_arc, [PAIR, {**PAIR, "output": [[1, 1], [2, -1]]}], "[1].output[1][1]: Expected `int`"),
         (re_arc, [PAIR, {**PAIR, "output": "[[1]]"}], "[1].output: Expected `array`, got `str`"),

@@ -137,6 +137,47 @@ def test_where_nothing_is_solved_it_is_said_in_counts(storage: Path, tmp_path: P
     assert f"No model solves a test output of 3 tasks with {outputs} test outputs." in page
     assert f"{outputs} attempts of wrong are missing or no grid, and count as wrong." in page
     assert "0 of 3" in page and "0.00 % ±" not in page
+    assert "No baseline solves any." in page
+    # The first attempt has another size, and the second is missing.
+    assert "1 by 1 instead of" in page and "no grid instead of" in page
+    assert "0 by 0" not in page
+
+
+def test_where_all_is_solved_it_is_said_in_counts(
+    storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    right = {
+        task.id: [{key: pair.output.tolist() for key in KEYS} for pair in task.questions]
+        for task in load_tasks(SMALL)
+    }
+    file = write_json(tmp_path / "right.json", right)
+    run_evaluate(scored(storage, "all", models=(), submission=str(file)))
+    page = (storage / "all/report.html").read_text()
+    assert "3 of 3" in page and "100.00 % ±" not in page
+    # What a submission was trained on is not known.
+    output = capsys.readouterr().out
+    assert "3 of 3 tasks are posed, whether seen in training or not" in output
+    assert f"submissions of 3 tasks {storage / 'all/submissions'}" in output
+    with pytest.raises(ValueError, match="answers the tasks as published"):
+        scored(storage, "redrawn", models=(), submission=str(file), generations=(1,))
+
+
+def test_a_submission_of_small_tasks_says_so(
+    storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    pair, wide = ({"input": [[1] * n], "output": [[2] * n]} for n in (2, 3))
+    tasks = {"small": {"train": [pair], "test": [pair]}, "wide": {"train": [wide], "test": [pair]}}
+    data = arc_json(tmp_path / "tasks.json", tasks).model_copy(update={"max_side": 2})
+    run_evaluate(scored(storage, "small", data=data))
+    output = capsys.readouterr().out
+    assert "1 of 1 tasks of sides up to 2 are posed" in output
+    assert f"submissions of 1 task {storage / 'small/submissions'}" in output
+    page = (storage / "small/report.html").read_text()
+    assert "Only part of the tasks or pairs was used (data.max_side)." in page
+    both = {id_: [{key: [[2, 2]] for key in KEYS}] for id_ in tasks}
+    file = write_json(tmp_path / "both.json", both)
+    with pytest.raises(DataError, match=r"answers wide, not among .* without data\.tasks, data\."):
+        run_evaluate(scored(storage, "larger", models=(), submission=str(file), data=data))
 
 
 def test_challenges_without_solutions_give_a_submission_and_no_score(
