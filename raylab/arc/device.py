@@ -31,11 +31,8 @@ def _report_load() -> None:
     """Tells once if others already use all cores of this machine."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores:
-        log_line(
-            f"this machine is busy: its load is {load:.1f} on {cores} cores, which slows this job",
-            load=load,
-            cores=cores,
-        )
+        busy = f"this machine is busy: its load is {load:.1f} on {cores} cores, which slows the job"
+        log_line(busy, load=load, cores=cores)
 
 
 def hardware_precision(wanted: Precision, device: str | None = None) -> Precision:

@@ -27,17 +27,7 @@ from raylab.arc.grid_metrics import (
 from raylab.arc.records import TaskFigures, TrainingMetrics
 from raylab.core.page.charts import SERIES, History, learning_curves
 from raylab.core.page.page import Page, Section, block, provenance
-from raylab.core.page.table import (
-    BEST,
-    SEPARATOR,
-    Cell,
-    Column,
-    Row,
-    Table,
-    number,
-    percent,
-    shorten,
-)
+from raylab.core.page.table import BEST, LINE, Cell, Column, Row, Table, number, percent, shorten
 from raylab.core.printable import duration, join_names, pluralize
 from raylab.core.runs.run_record import RunRecord
 
@@ -242,7 +232,7 @@ def summary_table(models: Models) -> Table:
         rows.append([label, *_summary_cells(model.result.metrics)])
         if model.before is not None:
             rows.append(["before tuning", *_summary_cells(model.before.metrics)])
-    rows.append(SEPARATOR)
+    rows.append(LINE)
     for name, baselines in _distinct_baselines(models).items():
         best = _best_values(baselines, SUMMARY)
         rows.append([shorten(f"best baseline{name}", MAX_NAME), *_summary_cells(best)])
@@ -304,15 +294,14 @@ def score_table(models: Models) -> Table:
             look = BEST if key in best and value == best[key] else ""
             cells.append(_with_skill(value, result.baselines, key, look, interval=interval))
         rows.append([_label(name, model), *cells])
-    rows.append(SEPARATOR)
+    rows.append(LINE)
     for name, baselines in distinct.items():
         named = {baseline_label(baseline): values for baseline, values in baselines.items()}
         if name:
             named = {f"best baseline{name}": _best_values(baselines, labels)}
         for label, values in named.items():
             rows.append([label, *(percent(values.get(key)) for key in labels)])
-    tested = any(model.result.intervals for model in models.values())
-    beside = INTERVAL if tested else SKILL
+    beside = INTERVAL if any(model.result.intervals for model in models.values()) else SKILL
     return Table(
         f"Scores at the best epoch, on the {side_of(models)}",
         ["model", *(Column(label, page_only=key not in SUMMARY) for key, label in labels.items())],
@@ -366,7 +355,7 @@ def group_table(models: Models) -> Table:
         for baseline, metrics in baselines.items():
             values = [percent(metrics.get(key)) for key in GROUP_METRICS]
             rows.append(["", baseline_label(baseline), grids, *values])
-        rows.append(SEPARATOR)
+        rows.append(LINE)
     return Table(
         f"By group of tasks, at the best epoch, on the {side_of(models)}",
         ["group", Column("model", text=True), "grids", *map(_short_label, GROUP_METRICS)],
@@ -394,7 +383,7 @@ def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table:
     return Table(
         f"{name} before → after fine-tuning, on the {after.name}",
         ["task", "pairs", *map(_short_label, FINE_TUNING)],
-        [rows[0], SEPARATOR, *rows[1:]],
+        [rows[0], LINE, *rows[1:]],
         "Solved is free-running. The first model was trained on "
         f"{before.trained_pairs} of these {before.pairs} pairs.",
     )

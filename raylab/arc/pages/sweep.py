@@ -9,7 +9,7 @@ from raylab.arc.pages.models import FREE_MARK, curves
 from raylab.arc.sweep import SweepMetrics, show_value
 from raylab.core.page.charts import History
 from raylab.core.page.page import Page, Section, block, provenance
-from raylab.core.page.table import BEST, MISSING, SEPARATOR, Cell, Column, Row, Table, percent
+from raylab.core.page.table import BEST, LINE, MISSING, Cell, Column, Row, Table, percent
 from raylab.core.printable import join_names, pluralize
 from raylab.core.runs.run_record import RunRecord
 
@@ -111,7 +111,7 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
         solved = best_baseline(sweep.baselines, "solve_rate")
         figures = {"solved": percent(solved and solved[1])} | {label: _score(best[1], monitor)}
         rows += [
-            SEPARATOR,
+            LINE,
             ["-", f"best baseline: {best[0]}", *(figures.get(n, "-") for n in names), "-"],
         ]
     if len(sweep.trials) > SHOWN_TRIALS:

@@ -3,9 +3,7 @@
 import logging
 import warnings
 
-from pytorch_lightning.plugins.environments import (
-    LightningEnvironment,  # pyright: ignore[reportPrivateImportUsage]
-)
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from raylab.arc.checkpoints import Checkpoint

@@ -10,8 +10,8 @@ from raylab.benchmark.figures.record import QUALITY, Quality
 from raylab.core.log import log_line
 from raylab.core.page.page import Block, Section, block
 from raylab.core.page.table import (
+    LINE,
     MISSING,
-    SEPARATOR,
     Cell,
     Column,
     Row,
@@ -119,7 +119,7 @@ def quality_section(
             cells = [Cell(percent(row.get(key)), shade=next(depths)) for key in generations]
             priors = [percent(prior.get(model)) for prior in quality.priors.values()]
             rows.append([model, percent(quality.models[model]), *cells, *priors])
-        rows.append(SEPARATOR)
+        rows.append(LINE)
         baselines = baselines or {}
         for baseline, accuracy in baselines.get(name, {}).items():
             priors = [percent(baselines.get(uri, {}).get(baseline)) for uri in quality.priors]

@@ -66,7 +66,7 @@ class Column:
 
 
 Row = Sequence[Cell | str]
-SEPARATOR: Row = ()
+LINE: Row = ()
 """A line between two groups of rows."""
 
 
@@ -77,7 +77,7 @@ class Table:
     Attributes:
         title: Its name, above it in the terminal.
         columns: A plain label is that of a column of figures.
-        rows: As many cells each as there are columns, or `SEPARATOR`.
+        rows: As many cells each as there are columns, or `LINE`.
         notes: Explanations, above it on a page.
         dense: Keep it narrow: small letters on a page, no small text in the terminal.
     """
@@ -106,7 +106,7 @@ class Table:
 
     @property
     def upright(self) -> "Table":
-        """The table, transposed if that is narrower. It must have no `SEPARATOR`."""
+        """The table, transposed if that is narrower. It must have no `LINE`."""
         if len(self.columns) <= len(self.rows) + 1:
             return self
         text = any(column.text for column in self.head)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from raylab.core.page.page import Block, Page, Section, block, provenance
 from raylab.core.page.table import (
-    SEPARATOR,
+    LINE,
     Cell,
     Column,
     Row,
@@ -185,7 +185,7 @@ def _codes(report: AnnotationReport) -> Iterator[Block]:
         notes.append(f"the {frequent}." if is_cut else "the most frequent first.")
     if not _has_single_labels(report):
         for _, labels in groupby(report.labels.items(), lambda item: field_of(item[0])):
-            rows += [SEPARATOR, *(_count_row(look, *item) for item in labels if item[1].cases)]
+            rows += [LINE, *(_count_row(look, *item) for item in labels if item[1].cases)]
         notes += [] if fields else ["Below: the cases whose code names each label."]
     if left_out := [name for name in fields if name not in {*map(field_of, report.labels)}]:
         texts = f"with texts or more than {MAX_NUMBERS} numbers"
@@ -207,7 +207,7 @@ def _endings(report: AnnotationReport) -> Iterator[Block]:
         ["", "cases", "share"],
         [
             *(_count_row(hues(()), name, cases.status[key]) for key, name in STATUSES.items()),
-            SEPARATOR,
+            LINE,
             *(people if report.decisions.cases else people[-1:]),
         ],
         "How the models left the cases, and what people decided.",
@@ -459,7 +459,7 @@ def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:
             for label, *cells in group
             if any(cell.text not in ("undefined", "-") for cell in cells if isinstance(cell, Cell))
         ]
-        rows += [SEPARATOR, *defined] if defined else []
+        rows += [LINE, *defined] if defined else []
     return Table("Annotation", ["", *reports], rows, "Small, the 95 % intervals.")
 
 

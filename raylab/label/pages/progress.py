@@ -10,7 +10,7 @@ from typing import Any
 
 from raylab.core.live import log_progress
 from raylab.core.log import log_line
-from raylab.core.page.table import SEPARATOR, Column, Row, Table, print_tables
+from raylab.core.page.table import LINE, Column, Row, Table, print_tables
 from raylab.core.printable import duration, pluralize
 from raylab.label.protocol.dry_run import Amounts, RoleForecast
 from raylab.label.protocol.outcome import Status
@@ -108,7 +108,7 @@ def print_forecast(rows: Sequence[RoleForecast], budget: Budget) -> None:
         "To: all of them, and the longest replies. Equal texts are asked about once. A second turn "
         "asks again after a reply that cannot be read",
         ["role", Column("model", text=True), "calls", "tokens sent", "tokens of replies", "cost"],
-        [*shown[:-1], SEPARATOR, shown[-1]],
+        [*shown[:-1], LINE, shown[-1]],
     )
     costs = [total.least.cost, total.most.cost]
     print_tables(table, roles=[asdict(row) for row in rows], cost=costs)

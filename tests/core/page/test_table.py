@@ -7,7 +7,7 @@ from rich.console import Console
 
 from raylab.benchmark.pages.quality import log_lines
 from raylab.core.page.table import (
-    SEPARATOR,
+    LINE,
     Cell,
     Column,
     Table,
@@ -35,7 +35,7 @@ def estimate(
 
 def test_a_table_is_printed_with_intervals_in_brackets_and_without_what_is_of_pages():
     columns = ["name", "share", Column("why", text=True), Column("formula", page_only=True)]
-    rows = [["a", Cell("50.0 %", "15.0 to 85.0"), "since", "x"], SEPARATOR, ["b", "-", "", "y"]]
+    rows = [["a", Cell("50.0 %", "15.0 to 85.0"), "since", "x"], LINE, ["b", "-", "", "y"]]
     table = Table("Shares", columns, rows)
     assert rows_of(table) == [
         ["name", "share", "why"],
