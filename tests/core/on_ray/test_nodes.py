@@ -98,7 +98,7 @@ def test_a_model_is_trained_and_scored_on_object_storage(nodes: Nodes, s3: Objec
     assert "pid=" not in done.stdout
     (best,) = re.findall(rf"best checkpoint {runs}/(\S+)", done.stdout)
     assert (runs / best).exists() and (runs / "two/tensorboard").is_directory()
-    assert "copy_source" in json.loads((runs / "two/metrics.json").read())["rules"]
+    assert "copy_source" in json.loads((runs / "two/metrics.json").read())["baselines"]
     assert b"trained for 2 epochs" in (runs / "two/report.html").read()
     order = [f"storage='{runs}'", "name=scores", "models=[two]", "generations=[1]"]
     run_evaluate(load_config(EvaluateConfig, [*order, "data.every=40"]))
