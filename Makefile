@@ -36,14 +36,17 @@ $(TESTING): $(RUNNING) deploy/locks/dev.txt
 lock: $(TESTING)
 	PATH="$(CURDIR)/$(BIN):$$PATH" deploy/locks/update
 
+# Bytecode is kept, because several processes of each job import the same packages.
+demo test: export PYTHONDONTWRITEBYTECODE =
+
 demo: venv
 	$(BIN)/python jobs/quality.py example=true name=example resume=true
 	$(BIN)/python jobs/pipeline.py scale=demo resume=true
-	$(BIN)/python jobs/annotate.py cases.take=4 resume=true
+	$(BIN)/python jobs/annotate.py cases.take=2 resume=true
 
-# Waiting threads give their core to the other test processes, and bytecode is kept for them.
+# Waiting threads give their core to the other test processes.
 test: $(TESTING)
-	PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 \
+	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 \
 	    --numprocesses=logical --maxprocesses=4 --dist=loadscope --no-loadscope-reorder \
 	    -m 'not fault and not coverage and not documents'
 
