@@ -87,7 +87,6 @@ PLACES = {
     "runs/my-sweep": "runs/sweep",
     "runs/train-3f2a90c1de": "runs/champion",
     "runs/monday": "runs/champion",
-    "runs/tickets": "runs/systems",
     "runs/tuesday": "runs/tuned",
     "runs/january": "runs/systems",
     "shared/runs": "runs",
