@@ -33,6 +33,7 @@ ELSEWHERE = {
     "postgresql:": "tests/jobs/test_annotate.py annotates into PostgreSQL",
     "import=": "tests/label/review/test_label_studio.py imports what people decided",
     "conclude run=": "tests/label/conclusions has people label a run and draws conclusions from it",
+    "name=tickets": "the same, of a run with columns of its own",
     "conclude table=": "tests/label/conclusions/test_table.py has tables that were made elsewhere",
     "cluster.workers=[2,8]": "tests/faults adds and removes the nodes of such a training",
 }
