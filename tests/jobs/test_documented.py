@@ -32,6 +32,7 @@ ELSEWHERE = {
     "label_selector": "tests/core/on_ray/test_session.py places by it",
     "postgresql:": "tests/jobs/test_annotate.py annotates into PostgreSQL",
     "import=": "tests/label/review/test_label_studio.py imports what people decided",
+    "speedrun=hour": "tests/together/speed/test_parts.py has a speedrun of seconds",
     "conclude run=": "tests/label/conclusions has people label a run and draws conclusions from it",
     "name=tickets": "the same, of a run with columns of its own",
     "conclude table=": "tests/label/conclusions/test_table.py has tables that were made elsewhere",
